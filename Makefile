@@ -1,0 +1,37 @@
+# Two commands set up everything they need on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 2
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+help:            ## this list
+	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: .venv/ready  ## the whole line on text found on this machine, in under ten minutes
+	$(BIN)/keel demo --out demo
+
+test: .venv/ready  ## all tests
+	$(BIN)/python -m pytest
+
+check: .venv/ready  ## style, types, import direction
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_imports.py tests/test_repository.py
+
+fix: .venv/ready  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/ready  ## speed against the peers, alternating in one process; TEXT=path measures on your own text
+	$(BIN)/python bench/run.py $(if $(TEXT),--text $(TEXT))
+
+.PHONY: help demo test check fix bench
+.DEFAULT_GOAL := help

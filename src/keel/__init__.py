@@ -1,0 +1,22 @@
+"""Keel: from your own text to language encoders that work.
+
+`keel.load(path)` opens a model folder; everything else is reached through the command line or `keel.stages`.
+Importing this package does nothing: torch is loaded by the first call that needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keel.stages.model import Model
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load"]
+
+
+def load(path: str, **options: Any) -> Model:
+    """Opens a Keel or Hugging Face model folder: `keel.load("my-model").fill("Paris is [MASK].")`."""
+    from keel.stages.model import Model
+
+    return Model.load(path, **options)

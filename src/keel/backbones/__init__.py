@@ -1,0 +1,1 @@
+"""One file per model. Adding a file here adds a backbone."""

@@ -1,0 +1,187 @@
+"""Folders that cannot be half written, and are checked before they are used.
+
+In: files written by a stage. Out: a folder with `manifest.json` (what made it, SHA-256 of every file), or the folder
+that was there before. A folder is written under a temporary name, fsynced and renamed, so a crash at any moment leaves
+either the old state or the new one; leftovers of a crash start with TEMPORARY and are removed by the next writer.
+
+Notable choices
+- Checksums are verified on every load: silent corruption in a long run costs more than the second it takes.
+- Tensors travel in safetensors only. Pickle is read in one place (`read_tensors`), only when asked for by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keel.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MANIFEST = "manifest.json"
+TEMPORARY = ".writing-"
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Asks the operating system to put a file or folder on disk for good."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, data: bytes | str) -> None:
+    """Replaces a file's content in one step."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+    sync(temporary)
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def write_manifest(folder: Path, made_by: dict[str, Any], pattern: str = "**/*") -> None:
+    """Lists the files below the folder with their size and SHA-256; files are synced first."""
+    files = {}
+    for path in sorted(p for p in folder.glob(pattern) if p.is_file() and p.name != MANIFEST):
+        sync(path)
+        files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    write_file(folder / MANIFEST, json.dumps({"made_by": made_by, "files": files}, indent=2, ensure_ascii=False))
+
+
+@contextlib.contextmanager
+def write_folder(target: Path, made_by: dict[str, Any]) -> Iterator[Path]:
+    """Yields a temporary folder that becomes `target` when the block ends without an error."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f"{TEMPORARY}{target.name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+        write_manifest(temporary, made_by)
+        sync(temporary)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+        sync(target.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def verify_folder(folder: Path) -> dict[str, Any]:
+    """Checks every file against the manifest and returns it; the error names the file that does not fit."""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise UserError(f"{folder}: there is no {MANIFEST}; this folder was not finished, or not written by Keel")
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        files = content["files"].items()
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise UserError(f"{manifest}: damaged (not the JSON Keel wrote); restore the folder from a copy") from None
+    for name, expected in files:
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{path}: missing, though {MANIFEST} lists it; restore it from a copy")
+        if path.stat().st_size != expected["bytes"] or sha256(path) != expected["sha256"]:
+            raise UserError(f"{path}: damaged (its SHA-256 is not the one in {MANIFEST}); restore it from a copy")
+    return content
+
+
+def read_tensors(folder: Path, name: str = "model", pickle: bool = False) -> dict[str, Tensor]:
+    """The tensors of `name.safetensors`, or of its shards. `pickle=True` also opens `pytorch_model.bin`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    index = folder / f"{name}.safetensors.index.json"
+    paths = [folder / f"{name}.safetensors"]
+    if index.is_file():
+        paths = [folder / n for n in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    tensors: dict[str, Tensor] = {}
+    for path in paths:
+        if not path.is_file():
+            return _read_pickled(folder, path, pickle)
+        try:
+            tensors |= load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path}: cannot be read as safetensors ({error}); restore it from a copy") from None
+    return tensors
+
+
+def _read_pickled(folder: Path, wanted: Path, allowed: bool) -> dict[str, Tensor]:
+    import torch
+
+    path = folder / "pytorch_model.bin"
+    if not path.is_file():
+        raise UserError(f"{wanted}: no such file; is {folder} a model folder?")
+    if not allowed:
+        raise UserError(f"{path} is a pickle, which Keel opens only when asked: add --allow-pickle if you trust it")
+    tensors: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
+
+
+@dataclass(frozen=True)
+class Name:
+    """One row of a backbone's name table. `part` (i, n): theirs is the i-th of n equal slices of ours."""
+
+    ours: str
+    theirs: str
+    part: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A backbone's border with Hugging Face folders: `config.json` both ways, tensor names, and old spellings."""
+
+    model_type: str
+    config_to: Callable[[Any, int], dict[str, Any]]
+    config_from: Callable[[dict[str, Any], set[str]], Any]
+    names: Callable[[Any], list[Name]]
+    tidy: Callable[[dict[str, Tensor]], dict[str, Tensor]]
+
+
+def to_published(tensors: dict[str, Tensor], names: list[Name]) -> dict[str, Tensor]:
+    """Our tensors under their published names; rows of the table that this model lacks are left out."""
+    published = {}
+    for name in names:
+        if name.ours in tensors:
+            tensor = tensors[name.ours]
+            published[name.theirs] = (
+                tensor if name.part is None else tensor.chunk(name.part[1])[name.part[0]]
+            ).contiguous()
+    return published
+
+
+def from_published(published: dict[str, Tensor], names: list[Name], where: Path) -> dict[str, Tensor]:
+    """Published tensors under our names. An unknown tensor is an error: it would silently be lost."""
+    import torch
+
+    unknown = sorted(set(published) - {name.theirs for name in names})
+    if unknown:
+        raise UserError(
+            f"{where}: unexpected tensor '{unknown[0]}' ({len(unknown)} in all); is this another kind of model?"
+        )
+    tensors: dict[str, Any] = {}
+    for name in names:
+        if name.theirs in published:
+            tensors.setdefault(name.ours, []).append(published[name.theirs])
+    wanted = {name.ours: name.part[1] if name.part else 1 for name in names}
+    for ours, parts in tensors.items():
+        if len(parts) != wanted[ours]:
+            lost = next(n.theirs for n in names if n.ours == ours and n.theirs not in published)
+            raise UserError(f"{where}: tensor '{lost}' is missing; the file is incomplete")
+        tensors[ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return tensors

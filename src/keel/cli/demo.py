@@ -1,0 +1,31 @@
+"""`keel demo`: the whole line, on text that is on every machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from keel.cli import common
+
+EXAMPLE = common.example("keel demo --out demo", "keel demo --minutes 10")
+
+
+def demo(
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Where to write everything.")] = "keel-demo",
+    minutes: Annotated[float, typer.Option(min=0.1, metavar="N", help="Time for pretraining.")] = 4.0,
+    quiet: common.Quiet = False,
+    as_json: common.Json = False,
+) -> None:
+    """Trains a small BERT on this Python's own documentation and shows the words it fills in."""
+    from keel.stages.demo import demo as run
+
+    result = run(out=out, minutes=minutes, report=None if quiet else common.say)
+    if as_json:
+        common.print_json(result)
+        return
+    fills = result.get("fills") or []
+    common.print_facts("demo", {k: v for k, v in result.items() if k != "fills"})
+    if fills:
+        rows = [(f["text"], f["before"], f["after"]) for f in fills]
+        common.print_table("filled masks", ("text", "untrained", "trained"), rows)

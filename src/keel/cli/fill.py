@@ -1,0 +1,52 @@
+"""`keel fill`: ask a model what stands behind [MASK]."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from keel.cli import common
+
+EXAMPLE = common.example(
+    'keel fill my-model "Paris is the [MASK] of France."',
+    "keel fill my-model --json - < questions.txt",
+)
+
+
+def fill(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, Keel's or Hugging Face's.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Text with [MASK]; - reads lines from stdin.")],
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Answers per [MASK].")] = 5,
+    allow_pickle: common.AllowPickle = False,
+    as_json: common.Json = False,
+) -> None:
+    """Ranks the words a model would put in place of each [MASK]. With --json, one object per text."""
+    import keel
+
+    loaded = keel.load(model, allow_pickle=allow_pickle)
+    for text in _texts(texts):
+        answers = loaded.fill(text, top=top)
+        if as_json:
+            common.print_json({"text": text, "masks": answers})
+        else:
+            _print_answers(text, answers)
+        sys.stdout.flush()
+
+
+def _texts(arguments: Iterable[str]) -> Iterator[str]:
+    for argument in arguments:
+        if argument == "-":
+            yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+        else:
+            yield argument
+
+
+def _print_answers(text: str, answers: list[list[dict[str, Any]]]) -> None:
+    typer.echo(common.clean(text))
+    for place, ranked in enumerate(answers, 1):
+        rows = [(common.share(a["probability"]), a["token"]) for a in ranked]
+        title = f"[MASK] {place}" if len(answers) > 1 else ""
+        common.print_table(title, ("probability", "token"), rows, right=(0,))

@@ -1,0 +1,90 @@
+"""`keel tokenizer`: train a vocabulary, and see how well it fits a text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from keel.cli import common
+
+app = typer.Typer(cls=common.Group, help="Train and inspect vocabularies.", rich_markup_mode=None)
+
+UNKNOWN_SHOWN = 15
+
+
+@app.command(
+    epilog=common.example(
+        "keel tokenizer train texts/ --vocab-size 16000 --out my-tokenizer",
+        "keel tokenizer train zhwiki.jsonl.gz --column text --vocab-size 21128 --out zh-tokenizer",
+    )
+)
+def train(
+    texts: common.Texts,
+    out: common.Out,
+    vocab_size: Annotated[int, typer.Option(min=1, metavar="N", help="Entries, special tokens included.")] = 30522,
+    cased: Annotated[bool, typer.Option("--cased/--uncased", help="Keep capitals, or lower-case everything.")] = False,
+    keep_accents: Annotated[
+        bool, typer.Option("--keep-accents", help="Keep accents when lower-casing; --cased keeps them anyway.")
+    ] = False,
+    min_frequency: Annotated[int, typer.Option(min=1, metavar="N", help="Merge pairs seen at least so often.")] = 2,
+    documents: common.Documents = "auto",
+    column: common.Column = "text",
+    quiet: common.Quiet = False,
+    as_json: common.Json = False,
+) -> None:
+    """Trains a WordPiece vocabulary on your texts and writes tokenizer.json and vocab.txt."""
+    from keel.stages.tokenizer import train as run
+
+    with common.progress("tokenizer", quiet) as report:
+        result = run(
+            texts,
+            out,
+            vocab_size=vocab_size,
+            lowercase=not cased,
+            strip_accents=False if keep_accents else None,  # None, as published: they go with the capitals
+            min_frequency=min_frequency,
+            documents=documents,
+            column=column,
+            report=report,
+        )
+    if as_json:
+        common.print_json(result)
+    else:
+        common.print_facts(f"tokenizer {out}", result)
+
+
+@app.command(epilog=common.example("keel tokenizer inspect my-tokenizer texts/*.txt"))
+def inspect(
+    tokenizer: Annotated[
+        str, typer.Argument(metavar="DIR", help="A tokenizer folder, a model folder, or a vocab.txt.")
+    ],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to try it on.")] = None,
+    documents: common.Documents = "auto",
+    column: common.Column = "text",
+    as_json: common.Json = False,
+) -> None:
+    """Shows tokens per word and per character, and the characters that would become [UNK]."""
+    from keel.stages.tokenizer import inspect as run
+
+    result = run(tokenizer, texts or [], documents=documents, column=column)
+    if as_json:
+        common.print_json(result)
+    else:
+        _print_inspection(tokenizer, result)
+
+
+def _print_inspection(path: str, result: dict[str, Any]) -> None:
+    facts = dict(result)
+    if facts.get("unknown_share") is not None:
+        facts["unknown_share"] = common.share(facts["unknown_share"])
+    common.print_facts(f"tokenizer {path}", facts)
+    characters, words = result.get("unknown_characters") or [], result.get("unknown_words") or []
+    if characters:
+        rows = [(u["character"], u["codepoint"], u["name"], u["count"]) for u in characters[:UNKNOWN_SHOWN]]
+        common.print_table("characters that become [UNK]", ("character", "code", "name", "count"), rows, right=(3,))
+        if len(characters) > UNKNOWN_SHOWN:
+            typer.echo(f"and {len(characters) - UNKNOWN_SHOWN:,} more: --json lists all")
+    if words:
+        counts = [(u["word"], u["count"]) for u in words[:UNKNOWN_SHOWN]]
+        common.print_table("words that become [UNK]", ("word", "count"), counts, right=(1,))

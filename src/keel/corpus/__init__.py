@@ -1,0 +1,1 @@
+"""Tokenised documents on disk, and the order in which a run sees them. Knows no objective."""

@@ -1,0 +1,343 @@
+"""Texts to a corpus: one streaming pass over the files, on all cores.
+
+In: files and a tokenizer. Out: the folder described in `store.py`, and its account: read = kept + rejected by reason.
+
+This process reads documents, hashes them and groups them into chunks; workers split and tokenise (`encode.py`); this
+process writes the answers in order. Every few seconds the data are synced and a journal is written: the next document
+to read and the sizes of the files. A killed build that is started again cuts the files back to the journal and goes on.
+
+Notable choices
+- The bytes on disk depend on the documents alone: not on the number of workers, on chunks, or on interruptions. So
+  nothing here may look at a chunk's border, and nothing written carries a time.
+- Memory is bounded by the number of chunks on the way, whatever the input.
+- The journal stands in the folder itself; a folder is a corpus once the journal is gone and the manifest is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keel import __version__, checkpoint
+from keel.corpus.encode import Tokens, encode_here, encode_in_processes
+from keel.corpus.store import INFO, JOURNAL, REJECTED, TOKENIZER, Encoded, Writer
+from keel.errors import UserError
+from keel.text.readers import Piece, find_files, read
+from keel.tokenizers import chinese
+from keel.tokenizers.wordpiece import WordPiece
+
+CHUNK_BYTES = 1 << 20
+JOURNAL_SECONDS = 5.0
+BYTES_PER_WORKER = 2 << 20  # for less input than this, starting another process costs more than it gains
+SAMPLE_LETTERS = 100_000
+CHINESE_SHARE = 0.3
+LANGUAGES = ("auto", "en", "zh")
+
+_CHINESE_LETTER = re.compile(r"[\u3400-\u9fff]")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the build is; `done` and `total` are bytes of the files on disk."""
+
+    done: int
+    total: int
+    documents: int
+    tokens: int
+
+
+class Mark(NamedTuple):
+    """What this process remembers of a piece whose text is with a worker."""
+
+    file: int
+    ordinal: int
+    offset: int
+    last: bool
+    hash: int
+    rejected: str
+
+
+@dataclass
+class Chunk:
+    """Pieces of about CHUNK_BYTES in all. `position`: how far the last one's file was read."""
+
+    texts: list[str] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    position: int = 0
+    drops: bool = False  # the last mark rejects a document of which earlier pieces were given
+
+
+def build(
+    files: Sequence[str | Path],
+    tokenizer: WordPiece,
+    out: str | Path,
+    *,
+    documents: str = "auto",
+    column: str = "text",
+    language: str = "auto",
+    workers: int | None = None,
+    held_out: float = 0.01,
+    report: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Builds the corpus, or goes on with a build that was interrupted; returns the account."""
+    if language not in LANGUAGES:
+        raise UserError(f"language = '{language}'; choose one of {', '.join(LANGUAGES)}")
+    if not 0 <= held_out <= 1:
+        raise UserError(f"held_out = {held_out}; give a share between 0 and 1")
+    if workers is not None and workers < 1:
+        raise UserError(f"workers = {workers}; give at least 1")
+    paths = find_files([str(file) for file in files])
+    out = Path(out)
+    task = {
+        "files": [{"path": str(path), "bytes": path.stat().st_size} for path in paths],
+        "documents": documents,
+        "column": column,
+        "language": language,
+        "held_out": held_out,
+        "tokenizer": tokenizer.fingerprint(),
+    }
+    with _alone_in(out):
+        if _is_written(out, task):
+            return _seal(out)
+        journal = _find_journal(out, task)
+        pieces = read(paths, documents, column, tuple(journal["cursor"]) if journal else (0, 0))
+        if journal is None:  # what can go wrong with the arguments has gone wrong before anything is written
+            settled, pieces = _settle_language(language, pieces, tokenizer)
+            journal = {"task": task, "modified": _modified(task), "language": settled, "writer": None}
+            journal |= {"cursor": [0, 0], "read_before": 0, "kept": 0, "rejected": {}}
+            checkpoint.write_file(out / JOURNAL, json.dumps(journal))
+        return _Build(paths, tokenizer, out, journal, report).run(pieces, workers)
+
+
+class _Build:
+    """A build under way. All that must survive a kill is in `journal`."""
+
+    def __init__(
+        self,
+        paths: list[Path],
+        tokenizer: WordPiece,
+        out: Path,
+        journal: dict[str, Any],
+        report: Callable[[Progress], None] | None,
+    ) -> None:
+        self.paths = paths
+        self.tokenizer = tokenizer
+        self.out = out
+        self.journal = journal
+        self.report = report
+        self.task = journal["task"]
+        self.rejected = Counter(journal["rejected"])
+        self.writer = Writer(out, tokenizer.size)
+        self.saved = time.monotonic()
+
+    def run(self, pieces: Iterator[Piece], workers: int | None) -> dict[str, Any]:
+        self.tokenizer.save(self.out / TOKENIZER)
+        self.writer.open(self.journal["writer"])
+        sizes = [file["bytes"] for file in self.task["files"]]
+        try:
+            for chunk, tokens in self._encoded(_chunks(pieces, self.paths), workers, sum(sizes)):
+                self._store(chunk, tokens)
+                if time.monotonic() - self.saved >= JOURNAL_SECONDS:
+                    self._save()
+                if self.report:
+                    done = sum(sizes[: chunk.marks[-1].file]) + chunk.position
+                    self.report(Progress(done, sum(sizes), self.journal["kept"], self.writer.tokens))
+            return self._finish()
+        finally:
+            self.writer.close()
+
+    def _encoded(self, chunks: Iterator[Chunk], workers: int | None, size: int) -> Iterator[tuple[Chunk, Tokens]]:
+        if workers is None:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            workers = max(1, min(cores, size // BYTES_PER_WORKER))
+        language = self.journal["language"]
+        if workers == 1:
+            return encode_here(chunks, self.tokenizer, language)
+        return encode_in_processes(chunks, workers, self.out / TOKENIZER, language)
+
+    def _store(self, chunk: Chunk, tokens: Tokens) -> None:
+        """Writes a chunk's tokens, and says of each document that ends in it whether it was kept."""
+        journal, writer = self.journal, self.writer
+        ends: list[int] = []
+        hashes: list[int] = []
+        begin = writer.kept.sentences - writer.place.sentences  # a document may have begun in an earlier chunk
+        for mark, end in zip(chunk.marks, tokens.texts.tolist(), strict=True):
+            if not mark.last:
+                continue
+            reason = mark.rejected or ("" if end > begin else "no tokens")
+            if reason:
+                writer.reject(self.task["files"][mark.file]["path"], mark.offset, mark.ordinal, reason)
+                self.rejected[reason.partition(":")[0]] += 1
+            else:
+                ends.append(end)
+                hashes.append(mark.hash)
+            begin = end
+            file, read_so_far = journal["cursor"]
+            if mark.file != file:
+                journal["read_before"] += read_so_far
+            journal["cursor"] = [mark.file, mark.ordinal + 1]
+        journal["kept"] += len(ends)
+        documents = np.array(ends, np.int64), np.array(hashes, np.uint64)
+        writer.write(Encoded(tokens.ids, tokens.words, tokens.sentences, *documents))
+        if chunk.drops:
+            writer.drop()
+
+    def _save(self) -> None:
+        """Data first, then the journal that counts on them."""
+        self.journal["writer"] = self.writer.sync()
+        self.journal["rejected"] = dict(self.rejected)
+        checkpoint.write_file(self.out / JOURNAL, json.dumps(self.journal))
+        self.saved = time.monotonic()
+
+    def _finish(self) -> dict[str, Any]:
+        self._save()
+        # Read is counted by the readers' own numbering, so a document lost on the way would show.
+        read_in_all = self.journal["read_before"] + self.journal["cursor"][1]
+        kept, rejected = self.journal["kept"], dict(sorted(self.rejected.items()))
+        assert read_in_all == kept + sum(rejected.values()), (read_in_all, kept, rejected)
+        if not kept:
+            raise self._nothing_kept()
+        self.writer.finish(
+            self.task["held_out"],
+            {
+                "account": {"files": len(self.paths), "read": read_in_all, "kept": kept, "rejected": rejected},
+                "settings": self.task | {"language": self.journal["language"]},
+                "tokenizer": self.task["tokenizer"],
+            },
+        )
+        (self.out / JOURNAL).unlink()
+        return _seal(self.out)
+
+    def _nothing_kept(self) -> UserError:
+        """Tells why, and leaves nothing behind that would be in the way of the next attempt."""
+        (kind, count), *_ = self.rejected.most_common(1)
+        with (self.out / REJECTED).open(encoding="utf-8") as lines:
+            example = next(line for line in map(json.loads, lines) if line["reason"].partition(":")[0] == kind)
+        shutil.rmtree(self.out)
+        return UserError(
+            f"{example['file']}: nothing to keep; {count:,} of {self.rejected.total():,} documents were rejected as"
+            f" '{example['reason']}' (first at byte {example['offset']}); check --documents, --column and the files"
+        )
+
+
+def _chunks(pieces: Iterator[Piece], paths: list[Path]) -> Iterator[Chunk]:
+    """Groups pieces, and hashes each document's text."""
+    numbers = {str(path): number for number, path in enumerate(paths)}
+    chunk, size = Chunk(), 0
+    hasher = hashlib.blake2b(digest_size=8)
+    for piece in pieces:
+        if piece.first:
+            hasher = hashlib.blake2b(digest_size=8)
+        data = piece.text.encode()
+        hasher.update(data)
+        hash = int.from_bytes(hasher.digest(), "little") if piece.last else 0
+        mark = Mark(numbers[piece.file], piece.ordinal, piece.offset, piece.last, hash, piece.rejected)
+        chunk.texts.append(piece.text)
+        chunk.marks.append(mark)
+        chunk.position = piece.position
+        chunk.drops = bool(piece.rejected) and not piece.first
+        size += len(data) + 100  # a rejected or tiny document takes room too
+        if size >= CHUNK_BYTES or chunk.drops:
+            yield chunk
+            chunk, size = Chunk(), 0
+    if chunk.texts:
+        yield chunk
+
+
+def _settle_language(language: str, pieces: Iterator[Piece], tokenizer: WordPiece) -> tuple[str, Iterator[Piece]]:
+    """Decides `auto` once, from the first letters of the input; also returns the pieces, none lost."""
+    if language == "auto":
+        taken: list[Piece] = []
+        letters = wide = 0
+        for piece in pieces:
+            taken.append(piece)
+            start = piece.text[:SAMPLE_LETTERS]
+            letters += sum(map(str.isalpha, start))
+            wide += len(_CHINESE_LETTER.findall(start))
+            if letters >= SAMPLE_LETTERS or len(taken) >= SAMPLE_LETTERS:
+                break
+        language = "zh" if wide > CHINESE_SHARE * letters else "en"
+        pieces = chain(taken, pieces)
+    if language == "zh":  # is the segmenter there?
+        chinese.word_starts(["字"], tokenizer.encode(["字"]), tokenizer)
+    return language, pieces
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The folder: who may write it, and how far it is
+
+
+@contextlib.contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """Makes the folder and locks it; the lock goes with the process, however it ends."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; give --out a folder")
+    out.mkdir(parents=True, exist_ok=True)
+    handle = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{out}: another build is writing here; wait for it or choose another --out") from None
+        yield
+    finally:
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            out.rmdir()  # succeeds only if nothing was written
+
+
+def _is_written(out: Path, task: dict[str, Any]) -> bool:
+    """True if only the manifest is missing. A finished corpus is refused."""
+    if not (out / INFO).is_file() or (out / JOURNAL).is_file():
+        return False
+    settings = json.loads((out / INFO).read_text(encoding="utf-8")).get("settings", {})
+    same = all(settings.get(name) == value for name, value in task.items() if name != "language")
+    if (out / checkpoint.MANIFEST).is_file() or not same:
+        raise UserError(f"{out}: holds a finished corpus already; choose another --out, or remove it first")
+    return True
+
+
+def _seal(out: Path) -> dict[str, Any]:
+    """Writes the manifest, which makes the folder a corpus; returns the account."""
+    for leftover in out.glob(f"{checkpoint.TEMPORARY}*"):
+        leftover.unlink()
+    checkpoint.write_manifest(out, {"keel": __version__, "verb": "corpus build"})
+    account: dict[str, Any] = json.loads((out / INFO).read_text(encoding="utf-8"))["account"]
+    return account
+
+
+def _find_journal(out: Path, task: dict[str, Any]) -> dict[str, Any] | None:
+    """The journal of an interrupted build of the same task; None in an empty folder."""
+    if not (out / JOURNAL).is_file():
+        if any(not path.name.startswith(checkpoint.TEMPORARY) for path in out.iterdir()):
+            raise UserError(f"{out}: not empty, and not a corpus; choose another --out")
+        return None
+    journal: dict[str, Any] = json.loads((out / JOURNAL).read_text(encoding="utf-8"))
+    before = journal["task"]
+    changed = [name for name in task if task[name] != before.get(name)]
+    if not changed and journal["modified"] != _modified(task):
+        changed = ["files (modified since)"]
+    if changed:
+        raise UserError(
+            f"{out}: holds an unfinished build with other {', '.join(changed)};"
+            f" repeat that command to go on with it, or remove {out} to start anew"
+        )
+    return journal
+
+
+def _modified(task: dict[str, Any]) -> list[int]:
+    return [Path(file["path"]).stat().st_mtime_ns for file in task["files"]]

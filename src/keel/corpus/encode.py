@@ -1,0 +1,204 @@
+"""Texts to tokenised sentences, on one core or several; answers come in the order of the questions.
+
+In: chunks of texts. Out: for each chunk its ids, word starts and sentence ends (`Tokens`).
+
+Notable choices
+- Processes of our own on pipes, not concurrent.futures: when the parent is killed, a pipe ends and its worker with it;
+  an executor's workers would wait for ever.
+- Workers are spawned, never forked: the tokenizers library has threads, and a fork would copy the parent's memory.
+- A worker holds a second chunk while it works on the first, so it never waits for the parent to read and parse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from keel.errors import UserError
+from keel.text.sentences import split
+from keel.tokenizers import chinese
+from keel.tokenizers.wordpiece import WordPiece
+
+BATCH_CHARACTERS = 1 << 16  # given to the tokenizer at once; its answers take some hundred bytes a token
+IN_HAND = 2  # chunks a worker holds
+
+
+class HasTexts(Protocol):
+    @property
+    def texts(self) -> Sequence[str]: ...
+
+
+C = TypeVar("C", bound=HasTexts)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """N tokens in S sentences of the X texts of a chunk."""
+
+    ids: np.ndarray  # (N,) uint16, or uint32 for large vocabularies
+    words: np.ndarray  # (N,) bool
+    sentences: np.ndarray  # (S,) int64: where each sentence ends in `ids`
+    texts: np.ndarray  # (X,) int64: where each text ends in `sentences`
+
+
+def encode(texts: Sequence[str], tokenizer: WordPiece, language: str) -> Tokens:
+    """Each sentence is tokenised alone, so the outcome does not depend on what it is chunked with."""
+    sentences: list[str] = []
+    counts = []
+    for text in texts:
+        mine = split(text)
+        counts.append(len(mine))
+        sentences += mine
+    ids: list[np.ndarray] = []
+    words: list[np.ndarray] = []
+    for batch in _batches(sentences):
+        encoded = tokenizer.encode(batch)
+        joined = np.concatenate(encoded)
+        words += chinese.word_starts(batch, encoded, tokenizer) if language == "zh" else [~tokenizer.continues[joined]]
+        ids += encoded
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    filled = lengths > 0  # a sentence of control characters has no tokens
+    text_of_sentence = np.repeat(np.arange(len(texts)), counts)
+    dtype = np.dtype("<u2" if tokenizer.size < 1 << 16 else "<u4")
+    return Tokens(
+        np.concatenate([np.zeros(0, np.int32), *ids]).astype(dtype),
+        np.concatenate([np.zeros(0, bool), *words]),
+        np.cumsum(lengths[filled]),
+        np.cumsum(np.bincount(text_of_sentence[filled], minlength=len(texts))),
+    )
+
+
+def _batches(sentences: list[str]) -> Iterator[list[str]]:
+    start, size = 0, 0
+    for place, sentence in enumerate(sentences):
+        size += len(sentence)
+        if size >= BATCH_CHARACTERS:
+            yield sentences[start : place + 1]
+            start, size = place + 1, 0
+    if start < len(sentences):
+        yield sentences[start:]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps the tokenizers library to one thread: the processes already fill the cores."""
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def encode_here(chunks: Iterator[C], tokenizer: WordPiece, language: str) -> Iterator[tuple[C, Tokens]]:
+    """In this process."""
+    for chunk in chunks:
+        with one_thread():
+            tokens = encode(chunk.texts, tokenizer, language)
+        yield chunk, tokens
+
+
+def encode_in_processes(chunks: Iterator[C], count: int, tokenizer: Path, language: str) -> Iterator[tuple[C, Tokens]]:
+    """In `count` processes, each of which opens the tokenizer's folder for itself."""
+    context = multiprocessing.get_context("spawn")
+    load: dict[Connection, int] = {}
+    processes: dict[Connection, Any] = {}
+    try:
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, str(tokenizer), language), daemon=True)
+            process.start()
+            theirs.close()
+            load[ours], processes[ours] = 0, process
+        yield from _exchange(chunks, load)
+    except (EOFError, ConnectionError):
+        codes = [process.exitcode for process in processes.values() if process.exitcode is not None]
+        raise UserError(
+            f"a worker process died (exit code {codes[0] if codes else 'unknown'}; -9 often means too little memory);"
+            " run the same command again and it goes on, if need be with fewer --workers"
+        ) from None
+    finally:
+        for connection, process in processes.items():
+            connection.close()
+            process.terminate()
+            process.join()
+
+
+def _exchange(chunks: Iterator[C], load: dict[Connection, int]) -> Iterator[tuple[C, Tokens]]:
+    """Gives each chunk to the worker with the least to do, and yields answers in the order of the chunks."""
+    waiting: deque[C] = deque()
+    done: dict[int, Tokens] = {}
+    sent = yielded = 0
+    more = True
+    while True:
+        while more and len(waiting) < len(load) * (IN_HAND + 1):
+            connection = min(load, key=lambda c: load[c])
+            if load[connection] >= IN_HAND:
+                break
+            chunk = next(chunks, None)
+            if chunk is None:
+                more = False
+                break
+            connection.send((sent, list(chunk.texts)))
+            load[connection] += 1
+            waiting.append(chunk)
+            sent += 1
+        if not waiting:
+            return
+        if yielded not in done:
+            for ready in wait(list(load)):
+                assert isinstance(ready, Connection)
+                number, answer = ready.recv()
+                if isinstance(answer, UserError):
+                    raise answer
+                if isinstance(answer, str):
+                    raise RuntimeError(f"a worker failed:\n{answer}")
+                done[number] = answer
+                load[ready] -= 1
+        while yielded in done:
+            yield waiting.popleft(), done.pop(yielded)
+            yielded += 1
+
+
+def _work(connection: Connection, tokenizer: str, language: str) -> None:
+    """A worker's life: until its pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
+    inbox: SimpleQueue[tuple[int, list[str]] | None] = SimpleQueue()
+    # A thread of its own reads: parent and worker would wait for each other if both were writing large messages.
+    threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
+    with one_thread(), contextlib.suppress(ConnectionError):
+        try:
+            opened = WordPiece.load(tokenizer)
+            while (task := inbox.get()) is not None:
+                number, texts = task
+                connection.send((number, encode(texts, opened, language)))
+        except UserError as error:
+            connection.send((-1, error))
+        except ConnectionError:
+            raise
+        except Exception:
+            connection.send((-1, traceback.format_exc()))
+
+
+def _receive(connection: Connection, inbox: SimpleQueue[tuple[int, list[str]] | None]) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            inbox.put(connection.recv())
+    inbox.put(None)

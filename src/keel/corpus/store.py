@@ -1,0 +1,332 @@
+"""The corpus on disk: the only code that knows its format.
+
+In: tokenised sentences and document ends, in order (`Writer`). Out: memory-mapped arrays (`Corpus`).
+
+    corpus.json        format, dtype, shards with their counts, account, settings, tokenizer, held-out threshold
+    tokenizer/         a copy of the tokenizer that made the ids
+    shards/00000.ids        uint16 (uint32 from 65,536 tokens up), one per token
+    shards/00000.words      one bit per token: it starts a word; lowest bit first
+    shards/00000.sentences  int64, the token at which each sentence starts, and the end of the last
+    shards/00000.documents  int64, the sentence at which each document starts, and the end of the last
+    shards/00000.hashes     uint64, BLAKE2b of each document's text
+    rejected.jsonl     file, offset, ordinal and reason of every document that was not kept
+    manifest.json      SHA-256 of every file; written last, so a folder without it is unfinished
+
+All numbers are little endian. A shard closes with the document that fills it: documents never cross shards.
+
+Notable choices
+- Offsets are int64: they cost a seventh of the ids, are used as they lie on disk, and no document is too long for them.
+- A document's content decides whether it is held out: copies fall on the same side, and adding files moves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from keel import checkpoint
+from keel.errors import UserError
+
+FORMAT = 1
+INFO, REJECTED, SHARDS, TOKENIZER, JOURNAL = "corpus.json", "rejected.jsonl", "shards", "tokenizer", "journal.json"
+SHARD_TOKENS = 64 << 20
+KINDS = ("ids", "words", "sentences", "documents", "hashes")
+
+
+def shard_path(folder: Path, shard: int, kind: str) -> Path:
+    return folder / SHARDS / f"{shard:05d}.{kind}"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Tokenised text on its way to disk. N tokens, S sentences, D documents that end here."""
+
+    ids: np.ndarray  # (N,) in the dtype of the store
+    words: np.ndarray  # (N,) bool
+    sentences: np.ndarray  # (S,) int64: where each sentence ends in `ids`
+    documents: np.ndarray  # (D,) int64: where each document ends in `sentences`
+    hashes: np.ndarray  # (D,) uint64
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far the open shard is written."""
+
+    tokens: int = 0
+    sentences: int = 0
+    documents: int = 0
+    loose: int = 0  # the word bits of the last `tokens % 8` tokens, which do not fill a byte yet
+
+    def bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        """The sizes of the shard's files. The first start, 0, is there before anything is written."""
+        return {
+            "ids": self.tokens * dtype.itemsize,
+            "words": self.tokens // 8,
+            "sentences": 8 * (self.sentences + 1),
+            "documents": 8 * (self.documents + 1),
+            "hashes": 8 * self.documents,
+        }
+
+
+class Writer:
+    """Appends to the shards. What comes after the last document's end is an open document, which `drop` forgets."""
+
+    def __init__(self, folder: Path, vocabulary: int, shard_tokens: int = SHARD_TOKENS) -> None:
+        self.folder = folder
+        self.dtype = np.dtype("<u2" if vocabulary < 1 << 16 else "<u4")
+        self.shard_tokens = shard_tokens
+        self.closed: list[dict[str, int]] = []  # the counts of the shards that are full
+        self.place = Place()
+        self.kept = Place()  # the place at the last document's end
+
+    def open(self, journal: dict[str, Any] | None = None) -> None:
+        """Starts, or goes on from what `sync` returned: whatever was written after it is cut off."""
+        rejected = 0
+        if journal:
+            self.closed, self.kept, rejected = journal["closed"], Place(**journal["kept"]), journal["rejected"]
+            self._check_sizes(rejected)
+        (self.folder / SHARDS).mkdir(exist_ok=True)
+        for path in (self.folder / SHARDS).iterdir():
+            if int(path.stem) > len(self.closed):
+                path.unlink()
+        self.rejected = _open(self.folder / REJECTED)
+        _truncate(self.rejected, rejected)
+        self._open_shard()
+
+    def _check_sizes(self, rejected: int) -> None:
+        sizes = {self.folder / REJECTED: rejected}
+        for kind, size in self.kept.bytes(self.dtype).items():
+            sizes[shard_path(self.folder, len(self.closed), kind)] = size
+        for path, size in sizes.items():
+            if not path.is_file() or path.stat().st_size < size:
+                raise UserError(f"{path}: shorter than {JOURNAL} says; remove {self.folder} and build again")
+
+    def _open_shard(self) -> None:
+        self.files = {kind: _open(shard_path(self.folder, len(self.closed), kind)) for kind in KINDS}
+        self.drop()
+
+    @property
+    def tokens(self) -> int:
+        return sum(shard["tokens"] for shard in self.closed) + self.kept.tokens
+
+    def write(self, encoded: Encoded) -> None:
+        """Appends tokens and document ends; closes a shard after the document that fills it."""
+        token_ends = np.concatenate([[0], encoded.sentences])[encoded.documents]
+        token = sentence = first = 0
+        while first < len(encoded.documents):
+            room = self.shard_tokens - self.place.tokens
+            filling = first + int(np.searchsorted(token_ends[first:] - token, room))
+            stop = min(filling + 1, len(encoded.documents))
+            token_stop, sentence_stop = int(token_ends[stop - 1]), int(encoded.documents[stop - 1])
+            base = self.place.sentences - sentence
+            self._append(encoded, slice(token, token_stop), slice(sentence, sentence_stop))
+            self.files["documents"].write((encoded.documents[first:stop] + base).astype("<i8").tobytes())
+            self.files["hashes"].write(encoded.hashes[first:stop].astype("<u8").tobytes())
+            self.place = self.kept = replace(self.place, documents=self.place.documents + stop - first)
+            token, sentence, first = token_stop, sentence_stop, stop
+            if self.place.tokens >= self.shard_tokens:
+                self._close_shard()
+                self._open_shard()
+        self._append(encoded, slice(token, None), slice(sentence, None))
+
+    def _append(self, encoded: Encoded, tokens: slice, sentences: slice) -> None:
+        place, ids = self.place, encoded.ids[tokens]
+        ends = encoded.sentences[sentences] - tokens.start + place.tokens
+        bits = np.concatenate([_bits(place.loose, place.tokens % 8), encoded.words[tokens]])
+        whole = len(bits) // 8 * 8
+        self.files["ids"].write(ids.astype(self.dtype, copy=False).tobytes())
+        self.files["words"].write(np.packbits(bits[:whole], bitorder="little").tobytes())
+        self.files["sentences"].write(ends.astype("<i8").tobytes())
+        loose = int(np.packbits(bits[whole:], bitorder="little")[0]) if len(bits) > whole else 0
+        self.place = Place(place.tokens + len(ids), place.sentences + len(ends), place.documents, loose)
+
+    def reject(self, file: str, offset: int, ordinal: int, reason: str) -> None:
+        line = {"file": file, "offset": offset, "ordinal": ordinal, "reason": reason}
+        self.rejected.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+
+    def drop(self) -> None:
+        """Forgets the open document."""
+        for kind, size in self.kept.bytes(self.dtype).items():
+            _truncate(self.files[kind], size)
+        self.place = self.kept
+
+    def sync(self) -> dict[str, Any]:
+        """Puts everything on disk for good, and returns what `open` needs to go on from the last document's end."""
+        for file in (*self.files.values(), self.rejected):
+            file.flush()
+            os.fsync(file.fileno())
+        return {"closed": self.closed, "kept": asdict(self.kept), "rejected": self.rejected.tell()}
+
+    def _close_shard(self) -> None:
+        if self.kept.tokens % 8:
+            self.files["words"].write(bytes([self.kept.loose]))
+        for file in self.files.values():
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+        counts = asdict(self.kept)
+        del counts["loose"]
+        self.closed.append(counts)
+        self.kept = self.place = Place()
+
+    def finish(self, share: float, info: dict[str, Any]) -> None:
+        """Closes the last shard and writes corpus.json. The folder is a corpus once its manifest is written."""
+        self.drop()
+        if self.kept.documents or not self.closed:
+            self._close_shard()
+        else:
+            self.close()
+            for kind in KINDS:
+                shard_path(self.folder, len(self.closed), kind).unlink()
+        self.rejected.close()
+        hashes = [_map(shard_path(self.folder, n, "hashes"), "<u8") for n in range(len(self.closed))]
+        content = {
+            "format": FORMAT,
+            "dtype": self.dtype.name,
+            "shards": self.closed,
+            **info,
+            "held_out": {"share": share, "threshold": held_out_threshold(hashes, share)},
+        }
+        checkpoint.write_file(self.folder / INFO, json.dumps(content, indent=2, ensure_ascii=False))
+
+    def close(self) -> None:
+        for file in (*self.files.values(), self.rejected):
+            file.close()
+
+
+def held_out_threshold(hashes: Sequence[np.ndarray], share: float) -> int:
+    """Documents whose hash is below it are held out. At least one and not all, if there are two different ones."""
+    if share == 0:
+        return 0
+    threshold = int(share * 2**64)
+    low = min((int(h.min()) for h in hashes if len(h)), default=0)
+    high = max((int(h.max()) for h in hashes if len(h)), default=0)
+    if low == high:
+        return 0
+    return min(max(threshold, low + 1), high)
+
+
+def _bits(byte: int, count: int) -> np.ndarray:
+    return np.unpackbits(np.array([byte], np.uint8), count=count, bitorder="little").view(bool)
+
+
+def _open(path: Path) -> IO[bytes]:
+    path.touch()
+    return path.open("r+b")
+
+
+def _truncate(file: IO[bytes], size: int) -> None:
+    file.truncate(size)
+    file.seek(size)
+
+
+def _map(path: Path, dtype: str | np.dtype[Any]) -> np.ndarray:
+    if not path.stat().st_size:
+        return np.zeros(0, dtype)
+    return np.asarray(np.memmap(path, dtype, mode="r"))
+
+
+class Corpus:
+    """An open corpus. Tokens, sentences and documents are counted through all shards."""
+
+    def __init__(self, path: Path, info: dict[str, Any], fingerprint: str) -> None:
+        self.path = path
+        self.info = info
+        self.fingerprint = fingerprint
+        self.tokenizer_path = path / TOKENIZER
+        shards = info["shards"]
+        self.documents, self.sentences, self.tokens = (
+            sum(shard[kind] for shard in shards) for kind in ("documents", "sentences", "tokens")
+        )
+        ids = np.dtype(info["dtype"]).newbyteorder("<")
+        dtypes = {"ids": ids, "words": "u1", "sentences": "<i8", "documents": "<i8", "hashes": "<u8"}
+        self._shards = [
+            {kind: _map(shard_path(path, number, kind), dtype) for kind, dtype in dtypes.items()}
+            for number in range(len(shards))
+        ]
+        self._first_token = [0, *accumulate(shard["tokens"] for shard in shards)]
+        self._first_document = [0, *accumulate(shard["documents"] for shard in shards)]
+
+    @staticmethod
+    def open(path: str | Path, verify: bool = True) -> Corpus:
+        """Opens a finished corpus. `verify` reads all of it once, to check its SHA-256 sums."""
+        path = Path(path)
+        if not path.is_dir():
+            raise UserError(f"{path}: no such folder; give a folder made by `keel corpus build`")
+        if (path / JOURNAL).is_file() or ((path / INFO).is_file() and not (path / checkpoint.MANIFEST).is_file()):
+            raise UserError(f"{path}: unfinished; run the same `keel corpus build` again and it goes on")
+        if not (path / INFO).is_file():
+            raise UserError(f"{path}: not a corpus (no {INFO}); give a folder made by `keel corpus build`")
+        if verify:
+            checkpoint.verify_folder(path)
+        try:
+            info = json.loads((path / INFO).read_text(encoding="utf-8"))
+            version = info["format"]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path / INFO}: damaged (not the JSON Keel wrote); build the corpus again") from None
+        if version != FORMAT:
+            raise UserError(f"{path / INFO}: format {version}, this Keel reads {FORMAT}; build the corpus again")
+        _check_shards(path, info)
+        return Corpus(path, info, checkpoint.sha256(path / INFO))
+
+    @cached_property
+    def hashes(self) -> np.ndarray:
+        """(D,) uint64: the content hash of each document's text; equal for copies."""
+        return _joined([shard["hashes"] for shard in self._shards])
+
+    @cached_property
+    def document_tokens(self) -> np.ndarray:
+        """(D,) int64: the length of each document."""
+        return _joined([np.diff(shard["sentences"][shard["documents"]]) for shard in self._shards])
+
+    @cached_property
+    def held_out(self) -> np.ndarray:
+        """(D,) bool: the documents kept apart for evaluation."""
+        return np.asarray(self.hashes < np.uint64(self.info["held_out"]["threshold"]))
+
+    def sentence_bounds(self, document: int) -> np.ndarray:
+        """(S + 1,) int64: where the document's sentences begin, and where the last ends."""
+        number = bisect_right(self._first_document, document) - 1
+        if not 0 <= document < self.documents:
+            raise IndexError(f"document {document} of {self.documents}")
+        shard = self._shards[number]
+        first, last = shard["documents"][document - self._first_document[number] :][:2]
+        return np.asarray(shard["sentences"][first : last + 1] + self._first_token[number])
+
+    def ids(self, start: int, stop: int) -> np.ndarray:
+        """The ids of tokens [start, stop), which must be of one document."""
+        number = bisect_right(self._first_token, start) - 1 if start < self.tokens else len(self._shards) - 1
+        first = self._first_token[number]
+        return self._shards[number]["ids"][start - first : stop - first]
+
+    def word_starts(self, start: int, stop: int) -> np.ndarray:
+        """Which of the tokens [start, stop), of one document, start a word."""
+        number = bisect_right(self._first_token, start) - 1 if start < self.tokens else len(self._shards) - 1
+        start, stop = start - self._first_token[number], stop - self._first_token[number]
+        low = start // 8
+        bits = np.unpackbits(self._shards[number]["words"][low : (stop + 7) // 8], bitorder="little")
+        return bits[start - 8 * low : stop - 8 * low].view(bool)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _check_shards(path: Path, info: dict[str, Any]) -> None:
+    """Sizes, also when the sums are not verified: a short file would give wrong tokens far from the cause."""
+    for number, counts in enumerate(info["shards"]):
+        sizes = Place(**counts).bytes(np.dtype(info["dtype"]))
+        sizes["words"] = (counts["tokens"] + 7) // 8
+        for kind, size in sizes.items():
+            file = shard_path(path, number, kind)
+            if not file.is_file() or file.stat().st_size != size:
+                raise UserError(f"{file}: missing or not {size} bytes long; restore it from a copy or build again")

@@ -1,0 +1,138 @@
+"""The order in which a run sees the corpus: an endless, seekable stream of rows.
+
+In: a corpus, a packer, a seed. Out: `take(cursor, tokens)` gives the rows of the next step and the cursor after it.
+The stream has no state: order, pairs and keys are functions of (seed, epoch, block, row), so a run that goes on
+from a saved cursor sees exactly what it would have seen.
+
+Notable choice: documents are shuffled per epoch and cut into blocks of about BLOCK_TOKENS; pairs are planned and
+shuffled block by block. So starting anywhere costs one block's plan, whatever the corpus' size. Rejected: one plan per
+epoch (its cost and memory grow with the corpus), and a shuffle buffer (it has state).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from keel.corpus.pack import PairPacker, Pairs
+from keel.corpus.store import Corpus
+from keel.errors import UserError
+from keel.interfaces import Rows, Tokenizer
+from keel.randomness import mix, seed_of
+
+BLOCK_TOKENS = 4_000_000
+ORDER, PLAN, SHUFFLE, ROW = 11, 12, 13, 14  # the purposes the seed is used for
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A place in the stream: the next row to give."""
+
+    epoch: int = 0
+    block: int = 0
+    row: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class Stream:
+    """`copies`: after so many epochs the same rows with the same keys come again (None: never)."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        documents: np.ndarray,
+        packer: PairPacker,
+        tokenizer: Tokenizer,
+        seed: int,
+        copies: int | None,
+    ) -> None:
+        self.corpus = corpus
+        self.documents = documents
+        self.packer = packer
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.copies = copies
+        self._block = lru_cache(maxsize=2)(self._plan_block)
+        self._epoch_blocks = lru_cache(maxsize=1)(self._cut_epoch)
+
+    def take(self, cursor: Cursor, tokens: int) -> tuple[Rows, Cursor]:
+        """Rows of together at most `tokens` tokens (but at least one row), longest first."""
+        parts: list[tuple[Pairs, np.ndarray, np.ndarray]] = []
+        room = tokens
+        while True:
+            pairs, order, keys = self._block(cursor.epoch, cursor.block)
+            ahead = order[cursor.row :]
+            fitting = int(np.searchsorted(np.cumsum(pairs.lengths[ahead[: room + 1]]), room, side="right"))
+            fitting = fitting or (0 if parts else min(1, len(ahead)))
+            chosen = ahead[:fitting]
+            if len(chosen):
+                parts.append((pairs, chosen, keys[chosen]))
+                room -= int(pairs.lengths[chosen].sum())
+            cursor = Cursor(cursor.epoch, cursor.block, cursor.row + fitting)
+            if cursor.row < len(order):
+                return self._assemble(parts), cursor
+            cursor = self._next_block(cursor)
+
+    def _next_block(self, cursor: Cursor) -> Cursor:
+        if cursor.block + 1 < len(self._epoch_blocks(cursor.epoch)):
+            return Cursor(cursor.epoch, cursor.block + 1, 0)
+        return Cursor(cursor.epoch + 1, 0, 0)
+
+    def _cut_epoch(self, epoch: int) -> list[np.ndarray]:
+        """The epoch's documents in random order, cut into blocks."""
+        order = np.argsort(mix(self.seed, ORDER, self._copy(epoch), self.documents), kind="stable")
+        documents = self.documents[order]
+        filled = np.cumsum(self.corpus.document_tokens[documents])
+        cuts = np.searchsorted(filled, np.arange(BLOCK_TOKENS, filled[-1], BLOCK_TOKENS))
+        return [block for block in np.split(documents, np.unique(cuts)) if len(block)]
+
+    def _plan_block(self, epoch: int, block: int) -> tuple[Pairs, np.ndarray, np.ndarray]:
+        """The block's pairs, the order in which they come, and their keys."""
+        copy = self._copy(epoch)
+        documents = self._epoch_blocks(epoch)[block]
+        pairs = self.packer.plan(documents, np.random.Generator(np.random.PCG64(seed_of(self.seed, PLAN, copy, block))))
+        if not len(pairs):
+            raise UserError(f"{self.corpus.path}: no rows could be packed; the corpus has no text")
+        index = np.arange(len(pairs))
+        order = np.argsort(mix(self.seed, SHUFFLE, epoch, block, index), kind="stable")
+        return pairs, order, mix(self.seed, ROW, copy, block, index)
+
+    def _copy(self, epoch: int) -> int:
+        return epoch % self.copies if self.copies else epoch
+
+    def _assemble(self, parts: list[tuple[Pairs, np.ndarray, np.ndarray]]) -> Rows:
+        rows = [(pairs, int(i), key) for pairs, chosen, keys in parts for i, key in zip(chosen, keys, strict=True)]
+        rows.sort(key=lambda row: -int(row[0].lengths[row[1]]))
+        return assemble(self.corpus, self.tokenizer, rows)
+
+
+def assemble(corpus: Corpus, tokenizer: Tokenizer, rows: list[tuple[Pairs, int, np.uint64]]) -> Rows:
+    """Reads the tokens of planned rows: [CLS] A [SEP] B [SEP]."""
+    cls, sep = np.array([tokenizer.cls]), np.array([tokenizer.sep])
+    mark = np.array([True])
+    ids, starts, segments, special, lengths, random = [], [], [], [], [], []
+    for pairs, i, _ in rows:
+        a, b = (int(pairs.a_start[i]), int(pairs.a_stop[i])), (int(pairs.b_start[i]), int(pairs.b_stop[i]))
+        ids += [cls, corpus.ids(*a), sep, corpus.ids(*b), sep]
+        starts += [mark, corpus.word_starts(*a), mark, corpus.word_starts(*b), mark]
+        n_a, n_b = a[1] - a[0], b[1] - b[0]
+        length = n_a + n_b + 3
+        segments.append(np.repeat((0, 1), (n_a + 2, n_b + 1)))
+        places = np.zeros(length, bool)
+        places[[0, n_a + 1, -1]] = True
+        special.append(places)
+        lengths.append(length)
+        random.append(int(pairs.random[i]))
+    return Rows(
+        np.concatenate(ids).astype(np.int64),
+        tuple(lengths),
+        np.concatenate(segments),
+        np.concatenate(special),
+        np.concatenate(starts),
+        np.array([key for _, _, key in rows], dtype=np.uint64),
+        {"next_sentence": np.array(random)},
+    )

@@ -1,0 +1,182 @@
+"""READ FIRST: the words Keel is built from.
+
+A token passes these in order: `Tokenizer` (text -> ids), corpus (ids on disk with sentence, document and word
+boundaries), `Rows` (some packed rows as numpy arrays), `Objective.prepare` (hides the answers), `Batch` (the same as
+tensors), `Backbone` (one vector per token), `Objective.forward` (named losses).
+
+Shapes: T tokens of all rows of a batch, R rows, W width, P positions an objective asks about.
+
+Notable choices
+- Rows and batches are FLAT: the ids of all rows end to end plus the rows' lengths. There is no padding outside the
+  attention kernel, so no other layer needs a mask.
+- Rows stand in order of length, longest first: rows of equal length are neighbours and can be attended together.
+- `lengths` is a tuple of Python ints: the host knows the shape of the batch, so no kernel launch waits for the device.
+- An objective receives the backbone, not its output: weight tying is a call, and an objective may own or call a
+  backbone of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keel.checkpoint import Published
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+IGNORED = -100
+
+
+class Tokenizer(Protocol):
+    """Text <-> ids. Special tokens are known by role, not by spelling."""
+
+    size: int
+    cls: int
+    sep: int
+    mask: int
+    pad: int
+    unk: int
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def token(self, id: int) -> str: ...
+
+    def fingerprint(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Packed rows before they become tensors: flat numpy arrays.
+
+    `keys` (R,) uint64 names each row for ever: a hash of (seed, epoch, index). All randomness about a row derives
+    from its key. `answers` holds what the packer knows and the model must not (`next_sentence`: 0 follows, 1 random).
+    """
+
+    ids: np.ndarray  # (T,) int64
+    lengths: tuple[int, ...]  # R
+    segments: np.ndarray  # (T,) int64
+    special: np.ndarray  # (T,) bool: [CLS], [SEP]; never hidden
+    word_starts: np.ndarray  # (T,) bool
+    keys: np.ndarray  # (R,) uint64
+    answers: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def pick(self, rows: Sequence[int]) -> Rows:
+        """Some of the rows, in the order asked for."""
+        stops = np.cumsum(self.lengths)
+        places = np.concatenate([np.arange(stops[r] - self.lengths[r], stops[r]) for r in rows])
+        chosen = np.asarray(rows)
+        return Rows(
+            self.ids[places],
+            tuple(self.lengths[r] for r in rows),
+            self.segments[places],
+            self.special[places],
+            self.word_starts[places],
+            self.keys[chosen],
+            {name: values[chosen] for name, values in self.answers.items()},
+        )
+
+    @property
+    def row_of_token(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @property
+    def position_of_token(self) -> np.ndarray:
+        return np.concatenate([np.arange(n) for n in self.lengths]) if self.lengths else np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a backbone reads. `targets` is filled by objectives, each under its own name."""
+
+    ids: Tensor  # (T,)
+    lengths: tuple[int, ...]  # R, longest first
+    segments: Tensor  # (T,)
+    positions: Tensor  # (T,)
+    starts: Tensor  # (R,) where each row begins: the place of its [CLS]
+    targets: dict[str, Tensor] = field(default_factory=dict)
+
+    @staticmethod
+    def of(rows: Rows, targets: dict[str, np.ndarray], device: torch.device | str = "cpu") -> Batch:
+        def send(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device, non_blocking=True)
+
+        starts = np.concatenate([[0], np.cumsum(rows.lengths)[:-1]]) if rows.lengths else np.zeros(0)
+        return Batch(
+            send(rows.ids),
+            rows.lengths,
+            send(rows.segments),
+            send(rows.position_of_token),
+            send(starts),
+            {name: send(values) for name, values in targets.items()},
+        )
+
+    def with_ids(self, ids: Tensor) -> Batch:
+        return replace(self, ids=ids)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A backbone's answer: one vector per token, and (if asked) those of every layer, embeddings first."""
+
+    vectors: Tensor  # (T, W)
+    layers: tuple[Tensor, ...] = ()
+
+
+class Backbone(nn.Module, ABC):
+    """`forward(batch) -> Encoding`. No head, no loss. Subclasses carry a `Config` (pydantic) and a `config`, and
+    `published`, their border with Hugging Face folders."""
+
+    Config: type[BaseModel]
+    published: Published
+    config: Any
+    width: int
+    longest: int
+
+    @abstractmethod
+    def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
+        """Encodes. `every_layer` also returns the vectors of each layer, embeddings first."""
+
+    @abstractmethod
+    def start(self, generator: torch.Generator) -> None:
+        """Fresh weights, the same for the same generator."""
+
+    @abstractmethod
+    def token_table(self) -> Tensor:
+        """(vocabulary, W): the input embeddings, for objectives that tie their output to them."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What an objective measured on one batch, as sums, so that slices of a step add up exactly."""
+
+    loss: Tensor  # () sum over the answers
+    correct: Tensor  # () how many answers were right
+    count: int  # how many answers there were
+
+
+class Objective(nn.Module, ABC):
+    """What a backbone is asked to do: hide the answer, predict it, score it. One file each in `objectives/`."""
+
+    name: str
+    Config: type[BaseModel]
+
+    @abstractmethod
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
+        """Hides: the rows as the model will see them, and the targets (names start with the objective's own)."""
+
+    @abstractmethod
+    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
+        """The logits at the places the batch asks about."""
+
+    @abstractmethod
+    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+        """Scores by name; training minimises the sum of their means."""

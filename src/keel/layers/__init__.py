@@ -1,0 +1,1 @@
+"""Tensors to tensors: the parts two or more backbones share."""

@@ -1,0 +1,18 @@
+"""Fresh weights as BERT's: normal with a small deviation, norms at identity, biases at zero."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+@torch.no_grad()
+def start_weights(module: nn.Module, deviation: float, generator: torch.Generator) -> None:
+    """In the order of the modules, so the same generator gives the same weights."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            part.weight.normal_(0.0, deviation, generator=generator)
+        if isinstance(part, nn.Linear):
+            part.bias.zero_()
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()

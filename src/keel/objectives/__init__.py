@@ -1,0 +1,1 @@
+"""One file per objective. Adding a file here adds an objective."""

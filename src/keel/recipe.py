@@ -1,0 +1,232 @@
+"""Everything one run needs, as a frozen, validated value that is written beside every result.
+
+In: the name of a recipe in `recipes/`, or a YAML file, plus `a.b=c` overrides. Out: a `Recipe`, or one line that names
+the key that cannot be.
+
+Notable choices
+- A recipe file tells its difference from its parent (`extends`), so the recipes folder reads as the family tree; what
+  is written beside a result is always the complete recipe, so nothing later can change its meaning.
+- Backbone and objective sections are validated by the file they configure: no list of known models is kept here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
+
+from keel import catalog
+from keel.errors import UserError, suggest
+from keel.training.settings import TrainingSettings
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelSection(Section):
+    backbone: SerializeAsAny[BaseModel]
+    objectives: dict[str, SerializeAsAny[BaseModel]]
+
+
+class LongPhase(Section):
+    length: int = Field(512, ge=8)
+    share: float = Field(0.1, gt=0, lt=1, description="share of the run, at its end, with the longer rows")
+
+
+class DataSection(Section):
+    length: int = Field(128, ge=8, description="tokens in a full row")
+    packing: Literal["pairs"] = "pairs"
+    short_share: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
+    random_share: float = Field(0.5, ge=0, le=1, description="share of pairs whose B is from another document")
+    copies: int | None = Field(
+        None, ge=1, description="static masking: so many masked copies of the rows; null: dynamic"
+    )
+    long_phase: LongPhase | None = None
+
+
+class Recipe(Section):
+    name: str
+    description: str = ""
+    model: ModelSection
+    data: DataSection = DataSection()
+    training: TrainingSettings = TrainingSettings()
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_plain(cls, name: str) -> str:
+        if not name or "/" in name:
+            raise ValueError("a recipe's name must not be empty or contain '/'")
+        return name
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def with_vocabulary(self, size: int) -> Recipe:
+        """The same recipe with the vocabulary's size settled; a recipe that asks for another size is refused."""
+        asked = self.model.backbone.vocabulary  # type: ignore[attr-defined]
+        if asked not in (None, size):
+            raise UserError(
+                f"recipe {self.name}: model.backbone.vocabulary is {asked}, but the corpus' tokenizer has {size} tokens; "
+                "use a corpus built with such a tokenizer, or --set model.backbone.vocabulary=null"
+            )
+        backbone = self.model.backbone.model_copy(update={"vocabulary": size})
+        return self.model_copy(update={"model": self.model.model_copy(update={"backbone": backbone})})
+
+
+def listing() -> list[dict[str, str]]:
+    """Name, parent and description of every recipe that comes with Keel."""
+    rows = []
+    for name in catalog.names("recipes", ".yaml"):
+        data = _read(catalog.HERE / "recipes" / f"{name}.yaml")
+        rows.append({"name": name, "extends": data.get("extends", ""), "description": data.get("description", "")})
+    return rows
+
+
+def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
+    """A recipe by name or file, with `a.b=c` overrides applied last."""
+    data = _inherit(name_or_path)
+    for override in overrides:
+        _apply(data, override)
+    return parse(data, name_or_path)
+
+
+def parse(data: dict[str, Any], where: str) -> Recipe:
+    """A recipe from plain data; the error names the key."""
+    data = dict(data)
+    model = data.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
+        raise UserError(f"{where}: a recipe needs model.backbone; `keel recipe show bert-mini` prints a whole one")
+    unknown = set(model) - {"backbone", "objectives"}
+    if unknown:
+        raise UserError(
+            f"{where}: unknown key 'model.{min(unknown)}'.{suggest(min(unknown), ['backbone', 'objectives'])}"
+        )
+    backbone = model["backbone"]
+    config = catalog.find("backbones", str(backbone.get("kind", "bert"))).Config
+    objectives = {}
+    for name, options in (model.get("objectives") or {}).items():
+        if options is None:
+            continue
+        objective = catalog.find("objectives", name).Config
+        objectives[name] = _validate(objective, options, f"model.objectives.{name}", where)
+    if not objectives:
+        raise UserError(f"{where}: model.objectives is empty; name at least one, such as masked_lm: {{}}")
+    data["model"] = {
+        "backbone": _validate(config, backbone, "model.backbone", where),
+        "objectives": objectives,
+    }
+    recipe: Recipe = _validate(Recipe, data, "", where)
+    _check_lengths(recipe, where)
+    return recipe
+
+
+def _check_lengths(recipe: Recipe, where: str) -> None:
+    phase = recipe.data.long_phase
+    longest = max(recipe.data.length, phase.length if phase else 0)
+    positions = getattr(recipe.model.backbone, "positions", longest)
+    if longest > positions:
+        raise UserError(
+            f"{where}: data.length {longest} exceeds model.backbone.positions {positions}; lower one or raise the other"
+        )
+    slice_tokens = recipe.training.batch_tokens // recipe.training.slices
+    if slice_tokens < longest:
+        raise UserError(
+            f"{where}: training.batch_tokens / training.slices = {slice_tokens} tokens, less than one row of {longest}; "
+            "raise batch_tokens or lower slices"
+        )
+
+
+def _validate(model: Any, data: Any, prefix: str, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise UserError(f"{where}: '{prefix}' must be a section with keys, found {data!r}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = [str(p) for p in first["loc"]]
+        key = ".".join([p for p in [prefix, *place] if p])
+        if first["type"] == "extra_forbidden":
+            known = _known_keys(model, place[:-1])
+            raise UserError(f"{where}: unknown key '{key}'.{suggest(place[-1], known)}") from None
+        found = "" if first["type"] == "missing" else f", found {first['input']!r}"
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{where}: '{key or 'recipe'}': {message}{found if key else ''}") from None
+
+
+def _known_keys(model: Any, path: list[str]) -> list[str]:
+    for part in path:
+        inner = model.model_fields[part].annotation
+        options = [
+            t for t in (inner, *getattr(inner, "__args__", ())) if isinstance(t, type) and issubclass(t, BaseModel)
+        ]
+        if not options:
+            return []
+        model = options[0]
+    return list(model.model_fields)
+
+
+def _inherit(name_or_path: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    path = _locate(name_or_path)
+    if str(path) in seen:
+        raise UserError(f"{path}: a recipe cannot extend itself ({' -> '.join(seen)})")
+    data = _read(path)
+    data.setdefault("name", path.stem)
+    parent = data.pop("extends", None)
+    return _merge(_inherit(str(parent), (*seen, str(path))), data) if parent else data
+
+
+def _locate(name_or_path: str) -> Path:
+    if name_or_path.endswith((".yaml", ".yml")) or "/" in name_or_path:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise UserError(f"{path}: no such recipe file")
+        return path
+    known = catalog.names("recipes", ".yaml")
+    if name_or_path not in known:
+        raise UserError(f"there is no recipe called '{name_or_path}'.{suggest(name_or_path, known)}")
+    return catalog.HERE / "recipes" / f"{name_or_path}.yaml"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        place = f", line {line + 1}" if line is not None else ""
+        raise UserError(f"{path}{place}: not valid YAML ({getattr(error, 'problem', None) or 'not text'})") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a recipe is a mapping of keys; `keel recipe show bert-mini` prints one")
+    return data
+
+
+def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(parent)
+    for key, value in child.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise UserError(f"--set {override}: expected key=value, such as training.learning_rate=1e-3")
+    place = data
+    *path, last = key.strip().split(".")
+    for part in path:
+        if not isinstance(place.get(part), dict):
+            place[part] = {}
+        place = place[part]
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise UserError(f"--set {override}: the value is not valid YAML") from None
+    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
+        try:
+            value = float(value)
+        except ValueError:
+            pass
+    place[last] = value

@@ -1,0 +1,1 @@
+"""Pages people read: curves as inline SVG, and one self-contained HTML report per run."""

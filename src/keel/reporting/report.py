@@ -1,0 +1,210 @@
+"""One self-contained page about a training run.
+
+In: a run's folder (`metrics.jsonl`, `recipe.yaml`), facts about it, and examples of filled masks. Out: `report.html`
+in that folder, with every curve as inline SVG: no script, nothing from elsewhere, light and dark, readable on a phone.
+
+Notable choices
+- Which charts there are follows from the names in the metrics (`<objective>.<figure>`), so a new objective is shown
+  without a change here.
+- A run that was killed may have written a step twice, or half a last line: the later record of a step wins, and lines
+  that are not JSON are skipped and counted on the page.
+- Training figures are smoothed over about 1/40 of the run; held-out figures are shown as they were measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keel.checkpoint import write_file
+from keel.reporting.svg import Point, Series, chart, compact, percent
+
+REPORT = "report.html"
+METRICS = "metrics.jsonl"
+RECIPE = "recipe.yaml"
+POINTS_DRAWN = 400
+SMOOTHING = 40
+
+Record = dict[str, Any]
+
+
+def write_report(
+    folder: Path, facts: Mapping[str, Any] | None = None, fills: Sequence[Mapping[str, Any]] | None = None
+) -> Path:
+    """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    facts = dict(facts or {})
+    records, skipped = read_metrics(folder / METRICS)
+    train = [r for r in records if r.get("kind") == "train"]
+    held_out = [r for r in records if r.get("kind") == "evaluation"]
+    recipe = folder / RECIPE
+    ask = str(fills[0]["text"]) if fills else "The capital of France is [MASK]."
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(Path(__file__).with_name(REPORT).read_text(encoding="utf-8"))
+    page = template.render(
+        title=str(facts.pop("title", folder.name)),
+        tiles=_tiles(train, held_out),
+        facts=[(_words(name), _value(value)) for name, value in facts.items() if value is not None],
+        charts=[Markup(c) for c in charts(train, held_out)],
+        table=_last_figures(train, held_out),
+        evaluated=bool(held_out),
+        fills=[(str(f["text"]), _answers(f["before"]), _answers(f["after"])) for f in fills or []],
+        recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
+        command=f"keel fill {shlex.quote(str(folder))} {shlex.quote(ask)}",
+        python=(json.dumps(str(folder), ensure_ascii=False), json.dumps(ask, ensure_ascii=False)),
+        skipped=skipped,
+    )
+    write_file(folder / REPORT, page)
+    return folder / REPORT
+
+
+def read_metrics(path: Path) -> tuple[list[Record], int]:
+    """The records in order of step (the last one of each kind and step), and how many lines could not be read."""
+    found: dict[tuple[str, float], Record] = {}
+    skipped = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+        try:
+            record = json.loads(line)
+            found[str(record["kind"]), float(record["step"])] = record
+        except (ValueError, KeyError, TypeError):
+            skipped += bool(line.strip())
+    return [found[key] for key in sorted(found, key=lambda key: key[1])], skipped
+
+
+def charts(train: Sequence[Record], held_out: Sequence[Record]) -> list[str]:
+    """One chart per objective and figure, then the learning rate and the speed."""
+    names = list(dict.fromkeys(n for r in (*train, *held_out) for n, v in r.items() if "." in n and _is_number(v)))
+    if len({n.partition(".")[0] for n in names}) > 1:
+        names.insert(0, "loss")
+    drawn = []
+    for name in names:
+        is_share = name.endswith("accuracy")
+        raw, measured = points(train, name), points(held_out, name)
+        series = [Series("training", thin(raw), "faint"), Series("training", thin(smooth(raw)))]
+        if measured:
+            series.append(Series("held out", measured, "marks", colour=1))
+        unit = "share right" if is_share else "nats" if name.endswith("loss") else ""
+        drawn.append(chart(_title(name), series, "step", unit, y_format=percent if is_share else compact, x_zero=True))
+    for name, title, unit in (("learning_rate", "Learning rate", ""), ("tokens_per_second", "Speed", "tokens/s")):
+        if found := points(train, name):
+            drawn.append(chart(title, [Series(title.lower(), thin(found))], "step", unit, x_zero=True, y_zero=True))
+    return drawn
+
+
+def points(records: Sequence[Record], name: str) -> list[Point]:
+    return [(float(r["step"]), float(r[name])) for r in records if _is_number(r.get(name))]
+
+
+def smooth(raw: Sequence[Point]) -> list[Point]:
+    """A running mean over 1/SMOOTHING of the run, shorter at the start, where a long one would lag behind the fall.
+    A value that is not finite is kept as a gap and not averaged in."""
+    smoothed: list[Point] = []
+    mean, seen = 0.0, 0
+    for x, y in raw:
+        if math.isfinite(y):
+            seen += 1
+            mean += (y - mean) / max(1.0, min(len(raw) / SMOOTHING, seen / 5))
+            smoothed.append((x, mean))
+        else:
+            smoothed.append((x, y))
+    return smoothed
+
+
+def thin(dense: Sequence[Point], limit: int = POINTS_DRAWN) -> list[Point]:
+    """At most about `limit` points: every n-th, the last one, and all that are not finite, for they are news."""
+    stride = max(1, math.ceil(len(dense) / limit))
+    last = len(dense) - 1
+    return [p for n, p in enumerate(dense) if n % stride == 0 or n == last or not math.isfinite(p[1])]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _tiles(train: Sequence[Record], held_out: Sequence[Record]) -> list[tuple[str, str]]:
+    """The few figures that say how the run went."""
+    tiles = []
+    for name, value in (held_out[-1] if held_out else {}).items():
+        if "." in name and _is_number(value):
+            tiles.append((f"{_title(name)}, held out", _figure(name, value)))
+    last = train[-1] if train else held_out[-1] if held_out else {}
+    tiles += [(name, _count(last[key])) for key, name in (("step", "steps"), ("tokens", "tokens")) if key in last]
+    if _is_number(last.get("elapsed")):
+        tiles.append(("time", _duration(last["elapsed"])))
+    if speeds := sorted(v for _, v in points(train, "tokens_per_second") if math.isfinite(v)):
+        tiles.append(("tokens/s, median", _count(speeds[len(speeds) // 2])))
+    return tiles
+
+
+def _last_figures(train: Sequence[Record], held_out: Sequence[Record]) -> list[tuple[str, str, str, str]]:
+    """Name, last, best and the step of the best: of held-out figures, or of training figures if there are none."""
+    records = held_out or train
+    rows = []
+    for name in dict.fromkeys(n for r in records for n in r if n == "loss" or "." in n):
+        found = points(records, name)
+        finite = [p for p in found if math.isfinite(p[1])]
+        if found:
+            pick = max if name.endswith("accuracy") else min
+            step, best = pick(finite, key=lambda p: p[1]) if finite else found[-1]
+            rows.append((_title(name), _figure(name, found[-1][1]), _figure(name, best), f"{step:,.0f}"))
+    return rows
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) < 1e6 else compact(value)
+
+
+def _figure(name: str, value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    return f"{100 * value:.1f}\u00a0%" if name.endswith("accuracy") else f"{value:.4g}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(str(k))} {_value(v)}" for k, v in value.items())
+    return ", ".join(map(_value, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _answers(given: Any) -> str:
+    """Answers as text: a string as it is, or a ranked list of strings or of {token, probability}."""
+    if isinstance(given, str):
+        return given
+    shown = []
+    for answer in given:
+        if isinstance(answer, Mapping):
+            chance = answer.get("probability")
+            shown.append(str(answer["token"]) + ("" if chance is None else f" ({100 * chance:.0f}\u00a0%)"))
+        else:
+            shown.append(str(answer))
+    return ", ".join(shown)
+
+
+def _title(name: str) -> str:
+    objective, _, figure = name.partition(".")
+    return f"{_words(objective)}: {_words(figure).lower()}" if figure else f"Total {_words(objective).lower()}"
+
+
+def _words(name: str) -> str:
+    text = " ".join("LM" if part == "lm" else part for part in name.replace("_", " ").split())
+    return text[:1].upper() + text[1:]
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

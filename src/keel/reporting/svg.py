@@ -1,0 +1,222 @@
+"""Line charts as inline SVG, drawn without any library.
+
+In: named series of (x, y) points. Out: one `<svg>` element as text, complete in itself: title, axes with round ticks,
+legend, a description for screen readers, and the exact value of each marked point as a tooltip.
+
+Notable choices
+- No plotting library: matplotlib is a large dependency for a few lines, and its pages do not follow light and dark.
+- Colours are CSS variables with a fallback, so a page can give each series another colour in the dark.
+- The drawing is 440 units wide with 13-unit text: readable at the width of a phone, not clumsy at half a desktop.
+- Values that are not finite break the line and are counted in the caption; they never bend the axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 440, 280
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 58, 44
+COLOURS = ("#1d63c4", "#c2410c", "#15803d", "#9333ea", "#b4235a", "#0e7490")
+
+Point = tuple[float, float]
+Format = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points in order of x. `style`: a line, a faint line behind others, or a line with a mark on every point."""
+
+    name: str
+    points: Sequence[Point]
+    style: str = "line"  # line | faint | marks
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Values to units of the drawing; `ticks` are round values inside the domain."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[float, ...]
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def nice_ticks(low: float, high: float, wanted: int = 5) -> tuple[float, ...]:
+    """Multiples of 1, 2 or 5 times a power of ten from `low` to `high`, about `wanted` of them."""
+    power = math.floor(math.log10((high - low) / wanted))
+    steps = [float(f"{m}e{p}") for p in (power, power + 1) for m in (1, 2, 5)]
+    step = min(steps, key=lambda s: abs((high - low) / s - wanted))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return tuple(_round(n * step) for n in range(first, last + 1))
+
+
+def _round(value: float) -> float:
+    """0.30000000000000004 is 0.3, and minus zero is zero."""
+    return float(f"{value:.12g}") + 0.0
+
+
+def scale(values: Sequence[float], start: float, end: float, zero: bool, wanted: int, margin: float = 0.0) -> Scale:
+    """A scale over the values, with `margin` (a share of the range) around them; `zero` puts 0 on the axis."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high - low <= 1e-9 * max(abs(low), abs(high)) or high == low:
+        around = 0.5 * max(abs(low), abs(high)) or 0.5
+        low, high = low - around, high + around
+    spare = margin * (high - low)
+    low, high = (low if zero and low == 0 else low - spare), (high if zero and high == 0 else high + spare)
+    return Scale(low, high, start, end, nice_ticks(low, high, wanted))
+
+
+def compact(value: float) -> str:
+    """A short figure: 0.25, 1.5k, 20M, 3e-5."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= limit:
+            return f"{value / limit:.4g}{unit}"
+    if size < 1e-2:
+        digits, exponent = f"{value:.3e}".split("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.4g}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.4g} %"
+
+
+def chart(
+    title: str,
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    x_format: Format = compact,
+    y_format: Format = compact,
+    x_zero: bool = False,
+    y_zero: bool = False,
+) -> str:
+    """One chart. `x_zero`, `y_zero`: the axis includes 0, for quantities where only the whole length tells."""
+    finite = [[p for p in s.points if math.isfinite(p[0]) and math.isfinite(p[1])] for s in series]
+    lost = sum(len(s.points) for s in series) - sum(map(len, finite))
+    x = scale([p[0] for points in finite for p in points], LEFT, WIDTH - RIGHT, x_zero, 5)
+    y = scale([p[1] for points in finite for p in points], HEIGHT - BOTTOM, TOP, y_zero, 5, margin=0.06)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(_describe(title, series, x_label, y_format, lost))}" '
+        'font-family="system-ui, sans-serif" font-size="13">',
+        f'<text class="chart-title" x="12" y="20" font-weight="600" {_ink("fill")}>{escape(title)}</text>',
+        _axes(x, y, x_label, y_label, x_format, y_format),
+    ]
+    parts += [_draw(s, x, y, x_label, x_format, y_format) for s in sorted(series, key=lambda s: s.style != "faint")]
+    if not any(finite):
+        where = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{(TOP + HEIGHT - BOTTOM) / 2}"'
+        parts.append(f'<text {where} text-anchor="middle" {_ink("fill")}>no finite values</text>')
+    parts += [_legend([s for s in series if s.style != "faint"], lost), "</svg>"]
+    return "".join(parts)
+
+
+def _ink(what: str, variable: str = "text", fallback: str = "#1c2733") -> str:
+    return f'style="{what}:var(--chart-{variable}, {fallback})"'
+
+
+def _colour(number: int) -> str:
+    place = number % len(COLOURS)
+    return f"var(--series-{place}, {COLOURS[place]})"
+
+
+def _describe(title: str, series: Sequence[Series], x_label: str, y_format: Format, lost: int) -> str:
+    """What a screen reader says in place of the picture."""
+    said = []
+    for s in series:
+        points = [p for p in s.points if math.isfinite(p[0]) and math.isfinite(p[1])]
+        if points and s.style != "faint":
+            ends = f"{y_format(points[0][1])} to {y_format(points[-1][1])}"
+            said.append(
+                f"{s.name} goes from {ends} between {x_label} {compact(points[0][0])} and {compact(points[-1][0])}"
+            )
+    if lost:
+        said.append(f"{lost} values are not finite")
+    return f"{title}. {'; '.join(said) or 'No values'}."
+
+
+def _axes(x: Scale, y: Scale, x_label: str, y_label: str, x_format: Format, y_format: Format) -> str:
+    parts = []
+    muted = _ink("fill", "muted", "#5b6875")
+    for tick in y.ticks:
+        at = f"{y(tick):.2f}"
+        parts.append(
+            f'<g class="tick-y" data-value="{tick!r}"><line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}" '
+            f"{_ink('stroke', 'grid', '#dfe4ea')}/>"
+            f'<text x="{LEFT - 7}" y="{at}" dy="0.32em" text-anchor="end" {muted}>{escape(y_format(tick))}</text></g>'
+        )
+    for tick in x.ticks:
+        at, foot = f"{x(tick):.2f}", HEIGHT - BOTTOM
+        parts.append(
+            f'<g class="tick-x" data-value="{tick!r}"><line x1="{at}" x2="{at}" y1="{foot}" y2="{foot + 4}" '
+            f"{_ink('stroke', 'muted', '#5b6875')}/>"
+            f'<text x="{at}" y="{foot + 18}" text-anchor="middle" {muted}>{escape(x_format(tick))}</text></g>'
+        )
+    foot = HEIGHT - BOTTOM
+    parts.append(
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{foot}" y2="{foot}" {_ink("stroke", "muted", "#5b6875")}/>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" {muted}>{escape(x_label)}</text>'
+        f'<text x="12" y="40" {muted}>{escape(y_label)}</text>'
+    )
+    return "".join(parts)
+
+
+def _draw(series: Series, x: Scale, y: Scale, x_label: str, x_format: Format, y_format: Format) -> str:
+    """The line, broken where a value is not finite; a stretch of one point is a dot, or it would not be seen."""
+    look = {"line": "stroke-width:2", "faint": "stroke-width:1;opacity:0.3", "marks": "stroke-width:1.5"}[series.style]
+    parts = [f'<g class="series series-{series.style}" data-name="{escape(series.name)}">']
+    for stretch in _stretches(series.points):
+        places = [(f"{x(a):.2f}", f"{y(b):.2f}") for a, b in stretch]
+        if len(places) > 1:
+            line = " ".join(f"{a},{b}" for a, b in places)
+            style = f"fill:none;stroke:{_colour(series.colour)};stroke-linejoin:round;{look}"
+            parts.append(f'<polyline points="{line}" style="{style}"/>')
+        if len(places) == 1 or series.style == "marks":
+            for (a, b), point in zip(places, stretch, strict=True):
+                tip = escape(f"{series.name}: {y_format(point[1])} at {x_label} {x_format(point[0])}")
+                dot = f'<circle cx="{a}" cy="{b}" r="3" style="fill:{_colour(series.colour)}">'
+                parts.append(f"{dot}<title>{tip}</title></circle>")
+    return "".join([*parts, "</g>"])
+
+
+def _stretches(points: Sequence[Point]) -> list[list[Point]]:
+    stretches: list[list[Point]] = [[]]
+    for point in points:
+        if math.isfinite(point[0]) and math.isfinite(point[1]):
+            stretches[-1].append(point)
+        elif stretches[-1]:
+            stretches.append([])
+    return [s for s in stretches if s]
+
+
+def _legend(series: Sequence[Series], lost: int) -> str:
+    """Names in the upper right corner, right to left, where the y label leaves room."""
+    right, parts = float(WIDTH - RIGHT), []
+    names = [(s.name, _colour(s.colour)) for s in series if s.points] if len(series) > 1 else []
+    if lost:
+        names.append((f"{lost} not finite", ""))
+    for name, colour in reversed(names):
+        left = right - _text_width(name)
+        parts.append(f'<text x="{left:.1f}" y="40" {_ink("fill", "muted", "#5b6875")}>{escape(name)}</text>')
+        if colour:
+            parts.append(f'<circle cx="{left - 9:.1f}" cy="36" r="4" style="fill:{colour}"/>')
+        right = left - 26
+    return f'<g class="legend">{"".join(parts)}</g>'
+
+
+def _text_width(text: str) -> float:
+    """Roughly, at 13 units: wide for Chinese, 7 units for the rest."""
+    return sum(13.0 if ord(c) > 0x2E80 else 7.0 for c in text)

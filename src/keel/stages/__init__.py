@@ -1,0 +1,1 @@
+"""One short file per command: the only place where the other rooms meet."""

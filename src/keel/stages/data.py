@@ -1,0 +1,80 @@
+"""The corpus as a pretraining run reads it: what `keel pretrain` learns from and `keel corpus inspect` shows.
+
+In: a recipe and a corpus folder. Out: streams of rows by phase, and the fixed rows of the held-out documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from keel.corpus.pack import PairPacker
+from keel.corpus.store import Corpus
+from keel.corpus.stream import Cursor, Stream
+from keel.errors import UserError
+from keel.interfaces import Rows
+from keel.randomness import seed_of
+from keel.recipe import Recipe
+from keel.tokenizers.wordpiece import WordPiece
+
+
+@dataclass(frozen=True)
+class Data:
+    """The corpus as this run reads it: streams by phase, and the held-out batches' rows."""
+
+    corpus: Corpus
+    tokenizer: WordPiece
+    streams: dict[str, Stream]
+    held_out: list[Rows]
+    recipe: Recipe
+
+    def slices(self, progress: float, cursors: dict[str, Cursor]) -> tuple[list[Rows], dict[str, Cursor]]:
+        """The next step's rows, dealt to its slices so that all have about the same number of tokens."""
+        training, phase = self.recipe.training, self._phase(progress)
+        rows, cursor = self.streams[phase].take(cursors.get(phase, Cursor()), training.batch_tokens)
+        count = min(training.slices, len(rows.lengths))
+        deals = [rows.pick(range(i, len(rows.lengths), count)) for i in range(count)]
+        return deals, {**cursors, phase: cursor}
+
+    def _phase(self, progress: float) -> str:
+        phase = self.recipe.data.long_phase
+        return "long" if phase and progress >= 1 - phase.share else "main"
+
+
+def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> Data:
+    """Opens and verifies the corpus, and settles the vocabulary's size in the recipe."""
+    corpus = Corpus.open(Path(corpus_path))
+    tokenizer = WordPiece.load(corpus.tokenizer_path)
+    if tokenizer_path and WordPiece.load(Path(tokenizer_path)).fingerprint() != tokenizer.fingerprint():
+        raise UserError(
+            f"{corpus_path} was built with another tokenizer than {tokenizer_path}; leave --tokenizer out to use the "
+            "corpus' own, or build a corpus with this one"
+        )
+    recipe = recipe.with_vocabulary(tokenizer.size)
+    all_documents = np.arange(corpus.documents)
+    kept, held = all_documents[~corpus.held_out], all_documents[corpus.held_out]
+    if len(kept) < 2 and recipe.data.random_share > 0:
+        raise UserError(f"{corpus_path}: has {len(kept)} training document; sentence pairs need at least two")
+    streams = {"main": _stream(corpus, tokenizer, kept, recipe, recipe.data.length)}
+    if recipe.data.long_phase:
+        streams["long"] = _stream(corpus, tokenizer, kept, recipe, recipe.data.long_phase.length)
+    rows = _evaluation_rows(_stream(corpus, tokenizer, held, recipe, recipe.data.length), recipe) if len(held) else []
+    return Data(corpus, tokenizer, streams, rows, recipe)
+
+
+def _stream(corpus: Corpus, tokenizer: WordPiece, documents: np.ndarray, recipe: Recipe, length: int) -> Stream:
+    data = recipe.data
+    packer = PairPacker(corpus, documents, length, data.short_share, data.random_share)
+    return Stream(corpus, documents, packer, tokenizer, seed_of(recipe.training.seed, length), data.copies)
+
+
+def _evaluation_rows(stream: Stream, recipe: Recipe) -> list[Rows]:
+    """The first rows of the held-out documents, always the same, at most one epoch of them."""
+    batches, cursor, left = [], Cursor(), recipe.training.evaluation_tokens
+    while left > 0 and cursor.epoch == 0:
+        rows, cursor = stream.take(cursor, min(left, recipe.training.batch_tokens // recipe.training.slices))
+        batches.append(rows)
+        left -= len(rows.ids)
+    return batches

@@ -1,0 +1,238 @@
+"""`keel tokenizer`: train a vocabulary, and see how well one fits a text.
+
+In: text files; a tokenizer. Out: a tokenizer folder with its manifest; figures about a tokenizer on a text.
+
+Notable choices
+- Training reads the files twice (the alphabet first, see `tokenizers/alphabet.py`), never keeping more than a block.
+- A word, for tokens per word, is a run of letters and digits as BERT cuts it: punctuation and Chinese characters are
+  one token each whatever the vocabulary, and would only blur the figure.
+- Characters that have no entry at all are told apart from characters that merely stand in a word that became [UNK]:
+  the first are the cause, the second the damage.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keel.checkpoint import write_folder
+from keel.errors import UserError
+from keel.text.readers import find_files, read
+from keel.tokenizers.alphabet import BLOCK_CHARACTERS, code_points
+from keel.tokenizers.chinese import chinese_characters
+from keel.tokenizers.wordpiece import WordPiece, learn
+
+MOSTLY_CHINESE = 0.3  # from this share of Chinese characters on, tokens per Chinese character says something
+WORDS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    done: int  # bytes of the files, which are read twice
+    total: int
+    documents: int
+
+
+class Texts:
+    """The texts of some files, as often as wanted. Counts what it reads the first time."""
+
+    def __init__(self, paths: Sequence[str], documents: str, column: str, report: Callable[[Any], None] | None) -> None:
+        self.files = find_files(paths)
+        self.sizes = {str(file): file.stat().st_size for file in self.files}
+        self.documents, self.column, self.report = documents, column, report
+        self.passes = 0
+        self.read: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[str]:
+        before, file, told = self.passes * sum(self.sizes.values()), "", 0
+        counts: Counter[str] = Counter()
+        rejected: Counter[str] = Counter()
+        for piece in read(self.files, self.documents, self.column):
+            if piece.file != file:
+                before, file = before + self.sizes.get(file, 0), piece.file
+            counts["documents"] += piece.last and not piece.rejected
+            if piece.rejected:
+                rejected[piece.rejected.partition(":")[0]] += 1
+                continue
+            counts["characters"] += len(piece.text)
+            if self.report and counts["characters"] - told >= BLOCK_CHARACTERS:
+                told = counts["characters"]
+                self.report(Progress(before + piece.position, 2 * sum(self.sizes.values()), counts["documents"]))
+            yield piece.text
+        self.passes += 1
+        self.read, self.rejected = counts, rejected
+
+
+def train(
+    texts: Sequence[str],
+    out: str | Path,
+    *,
+    vocab_size: int = 30522,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    min_frequency: int = 2,
+    documents: str = "auto",
+    column: str = "text",
+    report: Callable[[Any], None] | None = None,
+) -> dict[str, Any]:
+    """Trains a WordPiece vocabulary on files, folders and globs, and writes the tokenizer folder `out`."""
+    out = Path(out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    source = Texts(texts, documents, column, report)
+    try:
+        tokenizer, alphabet = learn(source, vocab_size, lowercase, strip_accents, min_frequency)
+    except UserError:
+        if source.passes and not source.read["characters"]:
+            raise UserError(_nothing(source)) from None
+        raise
+    settings = {
+        "vocab_size": vocab_size,
+        "lowercase": lowercase,
+        "strip_accents": strip_accents,
+        "min_frequency": min_frequency,
+    }
+    made_by = {
+        "stage": "tokenizer train",
+        "files": [str(file) for file in source.files],
+        "settings": settings,
+        "fingerprint": tokenizer.fingerprint(),
+    }
+    with write_folder(out, made_by) as folder:
+        tokenizer.save(folder)
+    note = ""
+    if alphabet.crowded:
+        note = (
+            f"vocab_size {vocab_size} has no room for every character: {alphabet.left_out} rarer ones are [UNK]; "
+            f"those kept make up {alphabet.covered:.4%} of the text"
+        )
+    elif tokenizer.size < vocab_size:
+        note = f"the texts give no more entries at min_frequency {min_frequency}; {vocab_size} were asked for"
+    return {
+        "out": str(out),
+        "size": tokenizer.size,
+        "lowercase": tokenizer.lowercase,
+        "documents": source.read["documents"],
+        "characters": source.read["characters"],
+        "rejected": dict(source.rejected),
+        "alphabet": {"kept": len(alphabet.characters), "left_out": alphabet.left_out, "covered": alphabet.covered},
+        "continuations": int(tokenizer.continues.sum()),
+        "fingerprint": tokenizer.fingerprint(),
+        "note": note,
+    }
+
+
+def _nothing(source: Texts) -> str:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in source.rejected.most_common())
+    where = str(source.files[0]) if len(source.files) == 1 else f"{source.files[0]} and {len(source.files) - 1} more"
+    return f"{where}: no text to train on ({reasons or 'nothing but empty documents'}); give files that hold text"
+
+
+def inspect(
+    path: str | Path, texts: Sequence[str] = (), *, documents: str = "auto", column: str = "text"
+) -> dict[str, Any]:
+    """Figures of a tokenizer and, if texts are given, of how it cuts them."""
+    tokenizer = WordPiece.load(path)
+    result: dict[str, Any] = {
+        "size": tokenizer.size,
+        "lowercase": tokenizer.lowercase,
+        "strip_accents": tokenizer.strips_accents,
+        "continuation_share": float(tokenizer.continues.mean()),
+        "fingerprint": tokenizer.fingerprint(),
+    }
+    return result | _Tally(tokenizer).add_all(Texts(texts, documents, column, None)) if texts else result
+
+
+class _Tally:
+    """Counts what a tokenizer does to lines of text."""
+
+    def __init__(self, tokenizer: WordPiece) -> None:
+        firsts = np.array([ord(token[0]) if token else 0 for token in tokenizer.vocabulary], dtype=np.uint32)
+        letters = np.array([token[:1].isalnum() for token in tokenizer.vocabulary])
+        self.tokenizer = tokenizer
+        self.is_word = letters & ~chinese_characters(firsts) & ~tokenizer.continues
+        self.counts: Counter[str] = Counter()
+        self.missing: Counter[str] = Counter()
+        self.harmed: Counter[str] = Counter()
+        self.unknown_words: Counter[str] = Counter()
+        self.known: dict[str, bool] = {}
+
+    def add_all(self, texts: Texts) -> dict[str, Any]:
+        held: list[str] = []
+        size = 0
+        for text in texts:
+            # White space ends a token, so lines can be encoded apart: more work for all cores, fewer lines to reread.
+            held += text.split("\n")
+            self.counts["characters"] += len(text)
+            size += len(text)
+            if size >= BLOCK_CHARACTERS:
+                self._add(held)
+                held, size = [], 0
+        self._add(held)
+        if not self.counts["characters"]:
+            raise UserError(_nothing(texts))
+        return {"documents": texts.read["documents"], "rejected": dict(texts.rejected)} | self._figures()
+
+    def _add(self, lines: list[str]) -> None:
+        rows = self.tokenizer.encode(lines)
+        ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
+        self.counts["tokens"] += len(ids)
+        self.counts["words"] += int(self.is_word[ids].sum())
+        self.counts["continuations"] += int(self.tokenizer.continues[ids].sum())
+        self.counts["chinese"] += int(chinese_characters(code_points("\n".join(lines))).sum())
+        for line, row in zip(lines, rows, strict=True):
+            if (row == self.tokenizer.unk).any():
+                self._look_closer(line)
+
+    def _look_closer(self, line: str) -> None:
+        ids, offsets = self.tokenizer.encode_with_offsets(line)
+        for id, (start, end) in zip(ids, offsets, strict=True):
+            if id != self.tokenizer.unk:
+                continue
+            word = line[start:end]
+            self.counts["unknown"] += 1
+            self.unknown_words[word] += 1
+            for character in word:
+                if character not in self.known:
+                    self.known[character] = self.tokenizer.knows(character)
+                (self.harmed if self.known[character] else self.missing)[character] += 1
+
+    def _figures(self) -> dict[str, Any]:
+        counts = self.counts
+        figures: dict[str, Any] = {
+            "characters": counts["characters"],
+            "words": counts["words"],
+            "tokens": counts["tokens"],
+            "tokens_per_word": (counts["words"] + counts["continuations"]) / counts["words"]
+            if counts["words"]
+            else None,
+            "tokens_per_character": counts["tokens"] / counts["characters"],
+        }
+        if counts["chinese"] >= MOSTLY_CHINESE * counts["characters"]:
+            figures["chinese_characters"] = counts["chinese"]
+            figures["tokens_per_chinese_character"] = counts["tokens"] / counts["chinese"]
+        return figures | {
+            "unknown": counts["unknown"],
+            "unknown_share": counts["unknown"] / max(1, counts["tokens"]),
+            "unknown_characters": _table(self.missing),
+            "characters_in_unknown_words": _table(self.harmed),
+            "unknown_words": [{"word": w, "count": n} for w, n in _ranked(self.unknown_words)[:WORDS_SHOWN]],
+        }
+
+
+def _ranked(counter: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counter.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+def _table(counter: Counter[str]) -> list[dict[str, Any]]:
+    return [
+        {"character": c, "codepoint": f"U+{ord(c):04X}", "name": unicodedata.name(c, ""), "count": n}
+        for c, n in _ranked(counter)
+    ]

@@ -1,0 +1,462 @@
+"""Files to documents: .txt, .jsonl, .csv and .tsv, each also .gz.
+
+In: files, folders, globs. Out: `Piece`s of documents in the order of the files, with bounded memory, and for every
+document that cannot be had a piece that says why (`kind: detail`). Nothing is dropped silently.
+
+.txt       one document per file, per line, or per paragraph (blank lines between), of any length
+.jsonl     the string under the key `column` of each line
+.csv .tsv  `column` by its name in the header row; a number counts columns from 1 and means there is no header row.
+           .csv is the excel dialect (quoted fields may hold newlines), .tsv has no quoting at all
+
+Notable choices
+- Bytes are decoded document by document, so invalid UTF-8 costs one document and not the rest of the file.
+- A long document is cut into pieces by its text alone, never by how it was read: same text, same pieces.
+- Records of .jsonl and .csv are parsed as a whole; one beyond RECORD_BYTES is rejected, since parsing needs several
+  times its size in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import difflib
+import glob
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from keel.errors import UserError
+from keel.text.blocks import PART, Source, Unreadable
+
+PIECE_CHARACTERS = 1 << 20
+RECORD_BYTES = 32 << 20
+SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv")
+DOCUMENTS = ("auto", "file", "line", "paragraph")
+CUT_WINDOW = 20_000  # a piece may be shorter by so many characters, to end where a sentence or a word does
+
+_SENTENCE_END = re.compile(r"[.!?]\s|[。！？；]")
+_UNPAIRED = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A document, or a part of a long one."""
+
+    text: str
+    file: str
+    ordinal: int  # the document's number inside its file, rejected ones included
+    offset: int  # byte offset of the document in the decompressed file
+    first: bool
+    last: bool
+    rejected: str = ""  # why the document is dropped; pieces of it already given are to be forgotten
+    position: int = 0  # how many bytes of the file on disk were read so far
+
+
+def find_files(paths: Sequence[str]) -> list[Path]:
+    """The files meant, each once: paths in the order given, what is in a folder or matches a glob sorted."""
+    found: dict[Path, None] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p))
+            if not inside:
+                raise UserError(f"{given}: no file in this folder ends in {_known()}; give a folder that has some")
+            found |= dict.fromkeys(inside)
+        elif path.exists():
+            if not _kind(path):
+                raise UserError(f"{given}: unknown kind of file; Keel reads {_known()}")
+            found[path] = None
+        else:
+            found |= dict.fromkeys(_matching(given))
+    if not found:
+        raise UserError(f"no text was given; name files, folders or globs of {_known()}")
+    return list(found)
+
+
+def _matching(given: str) -> list[Path]:
+    if any(sign in given for sign in "*?["):
+        matches = [Path(name) for name in glob.glob(given, recursive=True)]  # noqa: PTH207 - absolute patterns too
+        files = [p for m in matches for p in (m.rglob("*") if m.is_dir() else [m])]
+        readable = sorted({p for p in files if p.is_file() and _kind(p)})
+        if not readable:
+            raise UserError(f"{given}: matches no file that ends in {_known()}; check the pattern")
+        return readable
+    path = Path(given)
+    neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, neighbours, n=3)
+    hint = f"did you mean {' or '.join(str(path.parent / name) for name in near)}?" if near else "check the path"
+    raise UserError(f"{given}: no such file or folder; {hint}")
+
+
+def _kind(path: Path) -> str:
+    """The suffix that says how to read it, without .gz; empty if it is none of ours."""
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    return suffix if suffix in SUFFIXES else ""
+
+
+def _known() -> str:
+    return ", ".join(SUFFIXES) + " (also with .gz)"
+
+
+def read(
+    files: Sequence[Path], documents: str = "auto", column: str = "text", start: tuple[int, int] = (0, 0)
+) -> Iterator[Piece]:
+    """All documents of all files. `start` = (index of the file, ordinal of the document) to go on from."""
+    if documents not in DOCUMENTS:
+        raise UserError(f"documents = '{documents}'; choose one of {', '.join(DOCUMENTS)}")
+    for path in files:
+        if _kind(path) in (".csv", ".tsv"):
+            _check_column(path, column)
+    return _read(files, documents, column, start)
+
+
+def _read(files: Sequence[Path], documents: str, column: str, start: tuple[int, int]) -> Iterator[Piece]:
+    first_file, first_document = start
+    for index in range(first_file, len(files)):
+        skipped = first_document if index == first_file else 0
+        pieces = _read_file(files[index], documents, column)
+        yield from pieces if not skipped else (p for p in pieces if p.ordinal >= skipped)
+
+
+def _read_file(path: Path, documents: str, column: str) -> Iterator[Piece]:
+    source = Source(path)
+    kind = _kind(path)
+    if kind == ".jsonl":
+        pieces = _read_records(source, _json_texts(source, column))
+    elif kind in (".csv", ".tsv"):
+        pieces = _read_records(source, _table_texts(source, column, kind))
+    else:
+        parts = {"line": _lines, "paragraph": _paragraphs}.get(documents, _whole_file)
+        pieces = _read_parts(source, parts(source))
+    number = -1
+    for piece in pieces:
+        number = piece.ordinal
+        yield piece
+    if number < 0:
+        yield Piece("", str(path), 0, 0, True, True, "empty", source.position)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# .txt: documents of any length, as parts of bytes (offset, bytes, whether the document ends here)
+
+
+def _whole_file(source: Source) -> Iterator[tuple[int, bytes, bool]]:
+    offset = -1
+    for block in source.blocks():
+        offset = source.start if offset < 0 else offset
+        yield offset, block, False
+        offset += len(block)
+    if offset >= 0:
+        yield offset, b"", True
+
+
+def _lines(source: Source) -> Iterator[tuple[int, bytes, bool]]:
+    for offset, line, ended in source.lines():
+        yield offset, line.removesuffix(b"\r") if ended else line, ended
+
+
+def _paragraphs(source: Source) -> Iterator[tuple[int, bytes, bool]]:
+    """Lines gathered until a blank one. Parts stay near PART bytes, so a paragraph may be of any length."""
+    held: list[bytes] = []
+    size, start, within, in_line = 0, 0, False, False
+    try:
+        for offset, line, ended in source.lines():
+            blank = ended and not in_line and not line.strip()
+            in_line = not ended
+            if blank:
+                if held or within:
+                    yield start, b"".join(held), True
+                held, size, within = [], 0, False
+                continue
+            start = start if held else offset
+            held += (line, b"\n") if ended else (line,)
+            size += len(line) + 1
+            if size > PART:
+                yield start, b"".join(held), False
+                held, size, within = [], 0, True
+    except Unreadable as unreadable:
+        unreadable.offset = start if held else unreadable.offset
+        raise
+    if held or within:
+        yield start, b"".join(held), True
+
+
+def _read_parts(source: Source, parts: Iterator[tuple[int, bytes, bool]]) -> Iterator[Piece]:
+    """Decodes parts and cuts them into pieces, one document at a time."""
+    file, ordinal = str(source.path), 0
+    document: _LongDocument | None = None
+    try:
+        for offset, data, ended in parts:
+            if document is None and ended and len(data) <= PIECE_CHARACTERS:  # nearly all documents of most files
+                text, reason = _decode(data, offset)
+                yield Piece(text, file, ordinal, offset, True, True, reason, source.position)
+                ordinal += 1
+                continue
+            document = document or _LongDocument(source, ordinal, offset)
+            yield from document.add(data, offset, ended)
+            if ended:
+                document, ordinal = None, ordinal + 1
+    except Unreadable as unreadable:
+        if document is None:
+            yield Piece("", file, ordinal, unreadable.offset, True, True, str(unreadable), source.position)
+        else:
+            yield from document.reject(str(unreadable))
+
+
+def _decode(data: bytes, offset: int) -> tuple[str, str]:
+    """The text and no reason, or no text and the reason."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        return "", _not_utf8(data[error.start], offset + error.start)
+    return (text, "") if text and not text.isspace() else ("", "empty")
+
+
+def _not_utf8(byte: int, offset: int) -> str:
+    return f"invalid UTF-8: byte 0x{byte:02x} at offset {offset}"
+
+
+class _LongDocument:
+    """A document that comes in parts: decoded as it comes, held back until a whole piece is there."""
+
+    def __init__(self, source: Source, ordinal: int, offset: int) -> None:
+        self.source = source
+        self.ordinal = ordinal
+        self.offset = offset
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
+        self.text = ""
+        self.given = False
+        self.rejected = False
+
+    def add(self, data: bytes, offset: int, ended: bool) -> Iterator[Piece]:
+        if self.rejected:
+            return
+        try:
+            self.text += self.decoder.decode(data, final=ended)
+        except UnicodeDecodeError as error:
+            held_before = len(error.object) - len(data)
+            reason = _not_utf8(error.object[error.start], offset - held_before + error.start)
+            yield from self.reject(reason)
+            return
+        while len(self.text) > PIECE_CHARACTERS:
+            cut = _cut(self.text)
+            yield from self._give(self.text[:cut], last=False)
+            self.text = self.text[cut:]
+        if not ended:
+            return
+        if self.given or self.text.strip():
+            yield from self._give(self.text, last=True)
+        else:
+            yield from self.reject("empty")
+
+    def _give(self, text: str, last: bool) -> Iterator[Piece]:
+        if last or not text.isspace():
+            yield self._piece(text, last, "")
+            self.given = True
+
+    def reject(self, reason: str) -> Iterator[Piece]:
+        if not self.rejected:
+            self.rejected = True
+            yield self._piece("", True, reason)
+
+    def _piece(self, text: str, last: bool, reason: str) -> Piece:
+        source = self.source
+        first = not self.given
+        return Piece(text, str(source.path), self.ordinal, self.offset, first, last, reason, source.position)
+
+
+def _cut(text: str) -> int:
+    """Where to end a piece: the last newline, else sentence end, else white space before PIECE_CHARACTERS."""
+    low = max(1, PIECE_CHARACTERS - CUT_WINDOW)
+    newline = text.rfind("\n", low, PIECE_CHARACTERS)
+    if newline >= 0:
+        return newline + 1
+    window = text[low:PIECE_CHARACTERS]
+    for pattern in (_SENTENCE_END.finditer(window), re.finditer(r"\s", window)):
+        ends = [match.end() for match in pattern]
+        if ends:
+            return low + ends[-1]
+    return PIECE_CHARACTERS
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# .jsonl, .csv, .tsv: records parsed as a whole, as (offset, text, reason to reject)
+
+
+def _read_records(source: Source, records: Iterator[tuple[int, str, str]]) -> Iterator[Piece]:
+    file = str(source.path)
+    for ordinal, (offset, text, reason) in enumerate(records):
+        if not reason and (not text or text.isspace()):
+            reason = "empty"
+        if reason:
+            yield Piece("", file, ordinal, offset, True, True, reason, source.position)
+            continue
+        start, first = 0, True
+        while len(text) - start > PIECE_CHARACTERS:
+            stop = start + _cut(text[start : start + PIECE_CHARACTERS])
+            yield Piece(text[start:stop], file, ordinal, offset, first, False, "", source.position)
+            start, first = stop, False
+        yield Piece(text[start:] if start else text, file, ordinal, offset, first, True, "", source.position)
+
+
+def _records(source: Source) -> Iterator[tuple[int, bytes | None]]:
+    """(offset, line), or None in place of a line that is too long: bytes beyond the limit are read and forgotten."""
+    held: list[bytes] = []
+    size, start = 0, 0
+    try:
+        for offset, line, ended in source.lines():
+            if ended and not size:
+                yield offset, line
+                continue
+            start = start if size else offset
+            size += len(line)
+            held.append(line)
+            if size > RECORD_BYTES:
+                held.clear()
+            if ended:
+                too_long, line = size > RECORD_BYTES, b"".join(held)
+                held, size = [], 0
+                yield start, None if too_long else line
+    except Unreadable as unreadable:
+        unreadable.offset = start if size else unreadable.offset
+        raise
+
+
+_TOO_LONG = f"record too long: more than {RECORD_BYTES >> 20} MB; split it, or give the text as .txt"
+
+
+def _json_texts(source: Source, column: str) -> Iterator[tuple[int, str, str]]:
+    try:
+        for offset, line in _records(source):
+            yield offset, *_json_text(line, offset, column)
+    except Unreadable as unreadable:
+        yield unreadable.offset, "", str(unreadable)
+
+
+def _json_text(line: bytes | None, offset: int, column: str) -> tuple[str, str]:
+    if line is None:
+        return "", _TOO_LONG
+    decoded, reason = _decode(line, offset)
+    if reason:
+        return "", reason
+    try:
+        record = json.loads(decoded)
+    except (ValueError, RecursionError) as error:
+        return "", f"not JSON: {error}"
+    if not isinstance(record, dict):
+        return "", f"not a JSON object: a {type(record).__name__}"
+    if column not in record:
+        return "", f"no column '{column}': the record has {_listed(list(record))}"
+    text = record[column]
+    if not isinstance(text, str):
+        return "", f"not a string: column '{column}' holds a {type(text).__name__}"
+    if b"\\u" in line and (unpaired := _UNPAIRED.search(text)):
+        return "", f"not Unicode: half a surrogate pair, \\u{ord(unpaired[0]):04x}"
+    return text, ""
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f"'{name}'"[:40] for name in names[:12])
+    return f"{shown}, ..." if len(names) > 12 else shown or "none"
+
+
+class _RecordTooLong(Exception):
+    pass
+
+
+class _RowLines:
+    """Lines for csv.reader, and what it does not tell: where a row began and whether the file ended within it.
+
+    An object and not a generator, because it must go on after raising.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.records = _records(source)
+        self.begin_row()
+
+    def begin_row(self) -> None:
+        self.start, self.size, self.exhausted = -1, 0, False
+
+    def __iter__(self) -> _RowLines:
+        return self
+
+    def __next__(self) -> str:
+        try:
+            offset, line = next(self.records)
+        except StopIteration:
+            self.exhausted = True
+            raise
+        self.start = offset if self.start < 0 else self.start
+        self.size += len(line or b"")
+        if line is None or self.size > RECORD_BYTES:
+            raise _RecordTooLong
+        # Invalid bytes survive as lone surrogates, so that they cost their row only, and only if in its text.
+        return line.decode("utf-8", "surrogateescape") + "\n"
+
+
+def _rows(source: Source, kind: str) -> Iterator[tuple[int, list[str], str]]:
+    """(offset, fields, reason to reject the row)."""
+    csv.field_size_limit(max(csv.field_size_limit(), RECORD_BYTES))
+    lines = _RowLines(source)
+    reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    while True:
+        lines.begin_row()
+        fields: list[str] = []
+        reason = ""
+        try:
+            fields = next(reader)
+            if lines.exhausted:
+                reason = "unclosed quote: the field that begins in this row never ends"
+        except StopIteration:
+            return
+        except _RecordTooLong:
+            reason = _TOO_LONG
+        except csv.Error as error:
+            reason = f"malformed row: {error}"
+        except Unreadable as unreadable:
+            yield unreadable.offset if lines.start < 0 else lines.start, [], str(unreadable)
+            return
+        yield lines.start, fields, reason
+
+
+def _table_texts(source: Source, column: str, kind: str) -> Iterator[tuple[int, str, str]]:
+    rows = _rows(source, kind)
+    place = int(column) - 1 if column.isdecimal() else -1
+    if place < 0:
+        offset, header, reason = next(rows, (0, [], "empty"))
+        if reason:
+            yield offset, "", reason
+            return
+        place = header.index(column)
+    for offset, fields, reason in rows:
+        yield offset, *(("", reason) if reason else _field(fields, place, offset))
+
+
+def _field(fields: list[str], place: int, offset: int) -> tuple[str, str]:
+    if not fields:
+        return "", "empty"
+    if not 0 <= place < len(fields):
+        return "", f"too few columns: {len(fields)}, the text is in column {place + 1}"
+    text = fields[place]
+    if not text.isascii() and (invalid := _UNPAIRED.search(text)):
+        return "", f"invalid UTF-8: byte 0x{ord(invalid[0]) - 0xDC00:02x} in the row at offset {offset}"
+    return text, ""
+
+
+def _check_column(path: Path, column: str) -> None:
+    """Refuses a column that is not in the header, before hours are spent on the files before this one."""
+    if column.isdecimal():
+        if int(column) < 1:
+            raise UserError(f"column = {column}; columns are counted from 1")
+        return
+    rows = _rows(Source(path), _kind(path))
+    _, header, reason = next(rows, (0, [], "empty"))
+    if reason and next(rows, None):
+        raise UserError(f"{path}: its header row cannot be read ({reason}); repair it, or give --column a number")
+    if not reason and column not in header:
+        raise UserError(
+            f"{path}: there is no column '{column}' in its header; it has {_listed(header)}"
+            " (choose with --column; a number counts from 1 and means there is no header)"
+        )

@@ -1,0 +1,1 @@
+"""Text to ids and back. Trained and applied by the same file."""

@@ -1,0 +1,125 @@
+"""Where words start in Chinese text: the boundaries that whole-word masking and inspection need.
+
+In: sentences and their ids. Out: for each sentence, which tokens start a word. Outside Chinese that is every token
+without `##`. BERT makes every Chinese character a token of its own, so there a segmenter decides: a character inside a
+segmented word is not a start.
+
+Notable choices
+- rjieba, not jieba: the same cuts, many times faster. Sentences go to it joined by newlines, in one call: it cuts at
+  white space before anything else, so the cuts are those of each sentence alone.
+- No offsets. Chinese characters become tokens one by one and in order, so if a sentence has as many Chinese tokens as
+  Chinese characters, the n-th belongs to the n-th; likewise if the [UNK]s make up exactly the difference. Other
+  sentences (an [UNK] here for a Chinese character, there for something else) are encoded again with offsets.
+- A word of letters and Chinese characters (T恤) starts at its first token; a run of letters after a Chinese character
+  is a start of its own, since BERT would never join them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from keel.errors import UserError
+from keel.tokenizers.alphabet import code_points
+from keel.tokenizers.wordpiece import CONTINUATION, WordPiece
+
+# The blocks that BERT isolates, as the tokenizers library has them (its 0x2B920 is 0x2B820 in BERT's own code).
+CHINESE_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+def chinese_characters(points: np.ndarray) -> np.ndarray:
+    """Which code points BERT takes for Chinese characters."""
+    found = np.zeros(len(points), dtype=bool)
+    for first, last in CHINESE_BLOCKS:
+        found |= (points >= first) & (points <= last)
+    return found
+
+
+def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: WordPiece) -> list[np.ndarray]:
+    """Which tokens start a word. `ids` are what `tokenizer.encode(texts)` gave."""
+    if not texts:
+        return []
+    block = "\n".join(texts)
+    points = code_points(block)
+    chinese = chinese_characters(points)
+    cuts = _cuts(block, len(points))
+    text_sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1  # with the newline after each
+    row_sizes = np.fromiter(map(len, ids), np.int64, len(ids))
+    tokens = np.concatenate(ids)
+    starts = ~tokenizer.continues[tokens]
+
+    expected = _sums(chinese, text_sizes)
+    matches = _chinese_tokens(tokenizer)[tokens]
+    even = _sums(matches, row_sizes) == expected
+    if _one_each(tokenizer):
+        unknown = tokens == tokenizer.unk
+        mended = ~even & (_sums(matches | unknown, row_sizes) == expected)
+        matches |= unknown & np.repeat(mended, row_sizes)
+        even |= mended
+    characters = chinese & np.repeat(even, text_sizes)[: len(points)]
+    starts[matches & np.repeat(even, row_sizes)] = cuts[characters]
+
+    first_character, first_token = np.cumsum(text_sizes) - text_sizes, np.cumsum(row_sizes) - row_sizes
+    for row in np.flatnonzero(~even).tolist():
+        here = slice(first_character[row], first_character[row] + text_sizes[row])
+        mine = slice(first_token[row], first_token[row] + row_sizes[row])
+        starts[mine] &= _starts_by_offsets(texts[row], chinese[here], cuts[here], tokenizer)
+    # A word's first character may be one that normalising deletes; a row must not lean on the row before it.
+    starts[first_token[row_sizes > 0]] = True
+    return [starts[a:b] for a, b in zip(first_token.tolist(), np.cumsum(row_sizes).tolist(), strict=True)]
+
+
+def _starts_by_offsets(text: str, chinese: np.ndarray, cuts: np.ndarray, tokenizer: WordPiece) -> np.ndarray:
+    """The same by the library's offsets: exact for every text, and slow. Says nothing about `##` tokens."""
+    first, end = np.array(tokenizer.encode_with_offsets(text)[1], dtype=np.int64).reshape(-1, 2).T
+    return ~((end - first == 1) & chinese[first]) | cuts[first]
+
+
+def _sums(flags: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """How many flags are set in each stretch; the last stretch may reach past the end."""
+    running = np.concatenate([[0], np.cumsum(flags)])
+    ends = np.minimum(np.cumsum(sizes), len(flags))
+    return running[ends] - running[np.cumsum(sizes) - sizes]
+
+
+def _cuts(block: str, length: int) -> np.ndarray:
+    """Which characters begin a segmented word."""
+    words = _segmenter()(block)
+    sizes = np.fromiter(map(len, words), np.int64, len(words))
+    cuts = np.zeros(length, dtype=bool)
+    cuts[np.cumsum(sizes) - sizes] = True
+    return cuts
+
+
+@lru_cache(maxsize=4)
+def _chinese_tokens(tokenizer: WordPiece) -> np.ndarray:
+    """Which entries of the vocabulary are one Chinese character."""
+    return chinese_characters(np.array([ord(t) if len(t) == 1 else 0 for t in tokenizer.vocabulary], dtype=np.uint32))
+
+
+@lru_cache(maxsize=4)
+def _one_each(tokenizer: WordPiece) -> bool:
+    """Whether every Chinese character becomes one token: true of BERT, unless an added token swallows several."""
+    longer = "".join(token for token in tokenizer.vocabulary if len(token.removeprefix(CONTINUATION)) > 1)
+    isolated = bool(tokenizer.normalisation["handle_chinese_chars"])
+    return isolated and not chinese_characters(code_points(longer)).any()
+
+
+def _segmenter() -> Callable[[str], list[str]]:
+    try:
+        import rjieba
+    except ImportError:
+        raise UserError("word starts of Chinese text need the segmenter: pip install 'keel-nlp[zh]'") from None
+    cut: Callable[[str], list[str]] = rjieba.cut
+    return cut

@@ -1,0 +1,297 @@
+"""WordPiece, as BERT uses it: text <-> ids, trained and applied by the same file.
+
+In: texts to learn a vocabulary from; or a folder with `tokenizer.json` or `vocab.txt`, or a `vocab.txt` alone.
+Out: ids (numpy, without [CLS] and [SEP]: rows are packed later), and a folder that `transformers` opens with the same
+ids: tokenizer.json, vocab.txt, tokenizer_config.json, special_tokens_map.json.
+
+Notable choices
+- The work is done by the `tokenizers` library: ids equal those of `transformers` because both run the same code. What
+  is ours is opening and checking what a user gives.
+- Where tokenizer.json and tokenizer_config.json disagree on lower-casing, the latter wins, as in `transformers`.
+- Special tokens written in a text ("[MASK]") become the special ids, also as in `transformers`.
+- Special tokens go by their BERT names but may have any ids.
+
+Papers: Wu et al. 2016 (arXiv:1609.08144), section 4.1; Devlin et al. 2018 (arXiv:1810.04805).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keel.checkpoint import MANIFEST, verify_folder
+from keel.errors import UserError
+from keel.tokenizers.alphabet import Alphabet, find
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUATION = "##"
+BLANKS = " \t\r"
+LONGEST_WORD = 100  # characters; a longer word is [UNK], as in BERT
+CHARACTERS = 20000  # distinct ones that training keeps at most; enough for all Chinese characters in use
+
+
+class WordPiece:
+    """Satisfies `interfaces.Tokenizer`. Make one with `load` or `train`."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        entries = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1])
+        self._tokenizer = tokenizer
+        self.normalisation: dict[str, bool | None] = json.loads(tokenizer.normalizer.__getstate__())
+        self.lowercase = bool(self.normalisation["lowercase"])
+        strips = self.normalisation["strip_accents"]
+        self.strips_accents = self.lowercase if strips is None else bool(strips)
+        self.vocabulary = [token for token, _ in entries]
+        self.size = len(entries)
+        self.pad, self.unk, self.cls, self.sep, self.mask = (tokenizer.token_to_id(token) for token in SPECIAL)
+        self.continues = np.array([token.startswith(CONTINUATION) for token in self.vocabulary], dtype=bool)
+
+    @staticmethod
+    def load(path: str | Path) -> WordPiece:
+        """Opens a folder with tokenizer.json, a folder with vocab.txt, or a vocab.txt."""
+        path = Path(path)
+        if path.is_dir():
+            # The manifest of a model folder covers gigabytes of weights; whoever loads those verifies it.
+            if (path / MANIFEST).is_file() and not any(path.glob("*.safetensors")):
+                verify_folder(path)
+            if (path / "tokenizer.json").is_file():
+                return WordPiece(_read_json(path / "tokenizer.json"))
+            if (path / "vocab.txt").is_file():
+                return WordPiece(_read_vocabulary(path / "vocab.txt"))
+            raise UserError(
+                f"{path}: holds neither tokenizer.json nor vocab.txt; give a folder made by `tokenizer train`"
+            )
+        if not path.is_file():
+            raise UserError(f"{path}: no such file or folder; give a tokenizer folder or a vocab.txt")
+        return WordPiece(_read_json(path) if path.suffix == ".json" else _read_vocabulary(path))
+
+    @staticmethod
+    def train(
+        texts: Iterable[str],
+        size: int = 30522,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        min_frequency: int = 2,
+        characters: int = CHARACTERS,
+    ) -> WordPiece:
+        """Learns a vocabulary; see `learn`, which also tells what it found."""
+        return learn(texts, size, lowercase, strip_accents, min_frequency, characters)[0]
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the four files that `transformers` and Keel open."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+        config: dict[str, Any] = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.lowercase,
+            "tokenize_chinese_chars": self.normalisation["handle_chinese_chars"],
+            "strip_accents": self.normalisation["strip_accents"],
+            "model_max_length": 512,
+        }
+        self._tokenizer.save(str(folder / "tokenizer.json"), pretty=True)
+        (folder / "vocab.txt").write_bytes("".join(f"{token}\n" for token in self.vocabulary).encode())
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | names, indent=2), encoding="utf-8")
+        (folder / "special_tokens_map.json").write_text(json.dumps(names, indent=2), encoding="utf-8")
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text as int32, without [CLS] and [SEP]."""
+        try:
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (UnicodeEncodeError, TypeError):
+            raise _not_text(texts) from None
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of one text, and for each the characters [start, end) of the text it stands for."""
+        try:
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        except (UnicodeEncodeError, TypeError):
+            raise _not_text([text]) from None
+        return encoding.ids, encoding.offsets
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False))
+
+    def token(self, id: int) -> str:
+        return self.vocabulary[id]
+
+    def knows(self, character: str) -> bool:
+        """Whether a character has an entry of its own, once normalised. One that normalising deletes needs none."""
+        normalised = str(self._tokenizer.normalizer.normalize_str(character)).strip()
+        ids = self._tokenizer.token_to_id
+        return all(ids(c) is not None or ids(f"{CONTINUATION}{c}") is not None for c in normalised)
+
+    def fingerprint(self) -> str:
+        """Names the vocabulary and the normalisation: equal fingerprints give equal ids for every text."""
+        content = json.dumps([self.vocabulary, self.normalisation], ensure_ascii=True, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def learn(
+    texts: Iterable[str],
+    size: int = 30522,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    min_frequency: int = 2,
+    characters: int = CHARACTERS,
+) -> tuple[WordPiece, Alphabet]:
+    """Learns a vocabulary of at most `size` entries. `texts` is read twice; an iterator is kept in memory for that.
+
+    `strip_accents=None` strips them when lower-casing, as BERT does. Characters and pieces that occur less than
+    `min_frequency` times are left out.
+    """
+    if size <= len(SPECIAL):
+        raise UserError(f"a vocabulary of {size} has no room beside the {len(SPECIAL)} special tokens; ask for more")
+    if isinstance(texts, Iterator):
+        texts = list(texts)
+    tokenizer = _assemble({}, lowercase, strip_accents)
+    alphabet = find(texts, tokenizer, size - len(SPECIAL), min_frequency, characters)
+    if not alphabet.characters:
+        raise UserError(f"no character occurs {min_frequency} times in the texts; give more text")
+    continuations = [f"{CONTINUATION}{character}" for character in alphabet.inside]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        initial_alphabet=alphabet.characters,
+        limit_alphabet=len(alphabet.characters),
+        # "Special" only in that these get the first ids, in this order: see alphabet.py.
+        special_tokens=[*SPECIAL, *alphabet.characters, *continuations],
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return WordPiece(_assemble(tokenizer.get_vocab(), lowercase, strip_accents)), alphabet
+
+
+def _not_text(texts: Sequence[str]) -> UserError:
+    for number, text in enumerate(texts):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return UserError(
+                f"text {number + 1}: character {error.start} is half a surrogate pair; the text is not Unicode"
+            )
+        except AttributeError:
+            return UserError(f"text {number + 1}: a {type(text).__name__} where a string was expected")
+    return UserError("the texts cannot be tokenised; give strings")
+
+
+def _assemble(
+    vocabulary: dict[str, int], lowercase: bool, strip_accents: bool | None = None, chinese: bool = True
+) -> Tokenizer:
+    """The whole BERT pipeline around a vocabulary."""
+    model = models.WordPiece(
+        vocabulary,
+        unk_token="[UNK]",
+        max_input_chars_per_word=LONGEST_WORD,
+        continuing_subword_prefix=CONTINUATION,
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if vocabulary:
+        _finish(tokenizer)
+    return tokenizer
+
+
+def _finish(tokenizer: Tokenizer) -> None:
+    """Makes the special tokens special and puts them around texts."""
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+
+
+def _check(vocabulary: dict[str, int], path: Path) -> None:
+    missing = [token for token in SPECIAL if token not in vocabulary]
+    if missing:
+        raise UserError(
+            f"{path}: the vocabulary lacks {', '.join(missing)}; add them, or use the model's own vocabulary"
+        )
+
+
+def _read_vocabulary(path: Path) -> Tokenizer:
+    """A vocab.txt: one token a line, the line's number is the id."""
+    try:
+        # Not splitlines(): vocabularies hold U+2028 and other characters that it takes for line ends.
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8; is this a vocab.txt (one token a line)?") from None
+    if "\0" in lines[0]:
+        raise UserError(f"{path}: a binary file; give a vocab.txt (one token a line)")
+    while lines and not lines[-1].rstrip(BLANKS):
+        lines.pop()
+    if not lines:
+        raise UserError(f"{path}: empty; a vocab.txt holds one token a line")
+    vocabulary: dict[str, int] = {}
+    for id, line in enumerate(lines):
+        token = line.rstrip(BLANKS)
+        if token in vocabulary:
+            raise UserError(f"{path}, line {id + 1}: '{token}' is also on line {vocabulary[token] + 1}; remove one")
+        vocabulary[token] = id
+    _check(vocabulary, path)
+    config = _read_config(path.parent)
+    lowercase = config.get("do_lower_case", not any(_cased(token) for token in vocabulary))
+    return _assemble(vocabulary, lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+
+
+def _cased(token: str) -> bool:
+    """Whether lower-casing would have changed this token. Names such as [unused1] and <S> tell nothing."""
+    return token != token.lower() and (token[0], token[-1]) not in {("[", "]"), ("<", ">")}
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """tokenizer_config.json, or nothing."""
+    path = folder / "tokenizer_config.json"
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: not a JSON object; restore it, or remove it to use the vocabulary alone")
+    return config
+
+
+def _read_json(path: Path) -> Tokenizer:
+    """A tokenizer.json, if it holds BERT's pipeline."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        kinds = {part: (content.get(part) or {}).get("type") for part in ("model", "normalizer", "pre_tokenizer")}
+    except (ValueError, AttributeError):
+        raise UserError(f"{path}: not the JSON of the tokenizers library; restore it from a copy") from None
+    wanted = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
+    for part, kind in wanted.items():
+        if kinds[part] != kind:
+            raise UserError(f"{path}: its {part} is {kinds[part]}, not {kind}; Keel reads BERT's WordPiece tokenizers")
+    config = _read_config(path.parent)
+    names = {
+        "do_lower_case": "lowercase",
+        "strip_accents": "strip_accents",
+        "tokenize_chinese_chars": "handle_chinese_chars",
+    }
+    content["normalizer"] |= {names[key]: config[key] for key in names if key in config}
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # the library raises bare Exception for whatever it dislikes
+        raise UserError(f"{path}: the tokenizers library refuses it ({error}); restore it from a copy") from None
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    _check(vocabulary, path)
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise UserError(f"{path}: its ids are not 0 to {len(vocabulary) - 1} without gaps; the file is damaged")
+    _finish(tokenizer)
+    return tokenizer

@@ -1,0 +1,1 @@
+"""The one loop, and what it needs: optimizer groups, schedules, precision, progress."""

@@ -1,0 +1,63 @@
+"""A backbone and what it is asked to do, as one module.
+
+In: prepared batches. Out: every objective's score by name. The backbone runs once per batch, however many objectives
+look at it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keel.interfaces import Backbone, Batch, Encoding, Objective, Rows, Score, Tokenizer
+
+
+class Once:
+    """A backbone that remembers its answer to the batch it saw last; everything else is the backbone's own."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self._seen: tuple[Batch, Encoding] | None = None
+
+    def __call__(self, batch: Batch) -> Encoding:
+        if self._seen is None or self._seen[0] is not batch:
+            self._seen = (batch, self._backbone(batch))
+        return self._seen[1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backbone, name)
+
+
+class Learner(nn.Module):
+    def __init__(self, backbone: Backbone, objectives: dict[str, Objective]) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.objectives = nn.ModuleDict(objectives)
+
+    def prepare(self, rows: Rows, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> Batch:
+        """Lets each objective hide its answers, in the recipe's order, and makes tensors of the result."""
+        targets: dict[str, np.ndarray] = {}
+        for objective in self.objectives.values():
+            rows, more = objective.prepare(rows, tokenizer)  # type: ignore[operator]
+            targets |= more
+        return Batch.of(rows, targets, device)
+
+    def forward(self, batch: Batch) -> dict[str, Score]:
+        backbone = Once(self.backbone)
+        scores: dict[str, Score] = {}
+        for objective in self.objectives.values():
+            scores |= objective(backbone, batch)
+        return scores
+
+    def weight_of(self, score_name: str) -> float:
+        return float(self.objectives[score_name].config.weight)  # type: ignore[union-attr, arg-type]
+
+    def answer_counts(self, batch: Batch) -> dict[str, int]:
+        """How many answers each objective will score in this batch, known before the forward pass."""
+        return {name: batch.targets[f"{name}.answers"].shape[0] for name in self.objectives}
+
+    def named_tensors(self) -> dict[str, Tensor]:
+        return {name: tensor.detach() for name, tensor in self.state_dict().items()}

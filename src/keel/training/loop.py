@@ -1,0 +1,300 @@
+"""The one loop: takes rows, asks the learner, updates, logs, evaluates, saves; until the steps or the time are used up.
+
+In: a `Run` (learner, optimizer, source of rows, settings, hooks). Out: the run's state after its last step.
+
+Notable choices
+- Everything random in a step is a function of (seed, step, slice): a run that goes on from a saved state repeats
+  exactly what it would have done. Thread count is part of that promise and is kept by the caller.
+- A step is computed in a fixed number of slices whose gradients are summed in order; losses are divided by the
+  step's answers, not the slice's, so the number of slices does not change what is minimised.
+- A signal interrupts a step that has not yet touched the weights: saving starts at once, and the step is
+  repeated by the resumed run. Only the update itself is never interrupted.
+- A loss or gradient that is not finite never updates the weights; too many in a row end the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from keel.corpus.stream import Cursor
+from keel.errors import UserError
+from keel.interfaces import Batch, Rows, Score, Tokenizer
+from keel.layers.attention import padding_share
+from keel.randomness import seed_of
+from keel.training.learner import Learner
+from keel.training.schedules import learning_rate
+from keel.training.settings import TrainingSettings, seconds
+
+DROPOUT = 21  # the purpose the seed is used for
+HOPELESS = 50  # steps in a row without a finite loss
+Cursors = dict[str, Cursor]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run is. With the weights and the optimizer's tensors, all it takes to go on."""
+
+    step: int = 0
+    tokens: int = 0
+    elapsed: float = 0.0
+    cursors: Cursors = field(default_factory=dict)
+
+
+@dataclass
+class Run:
+    learner: Learner
+    optimizer: torch.optim.Optimizer
+    tokenizer: Tokenizer
+    source: Callable[[float, Cursors], tuple[list[Rows], Cursors]]  # progress, cursors -> the slices' rows, cursors
+    settings: TrainingSettings
+    state: State
+    device: torch.device
+    precision: str
+    evaluate: Callable[[], dict[str, float]]
+    save: Callable[[State], None]
+    log: Callable[[dict[str, Any]], None]
+    show: Callable[[dict[str, Any]], None]  # each step, for the progress bar
+    began: float = field(default_factory=time.monotonic)  # when the budget's clock started
+
+
+class Interrupted(BaseException):
+    """Raised inside a step by a signal; caught by the loop."""
+
+
+class StopRequest:
+    """Turns SIGTERM and Ctrl-C into a request that the loop sees at once, except during an update."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.may_raise = False
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self.asked = True
+        if self.may_raise:
+            self.may_raise = False
+            raise Interrupted
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[StopRequest]:
+        if threading.current_thread() is not threading.main_thread():
+            yield self  # only the main thread may handle signals; another thread's caller stops the process itself
+            return
+        before = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        self.may_raise = True
+        try:
+            yield
+        finally:
+            self.may_raise = False
+
+
+class Timer:
+    """The run's clock and its plan: progress through steps, or through the wall-clock budget."""
+
+    def __init__(self, run: Run) -> None:
+        self.budget = seconds(run.settings.budget) if run.settings.budget else None
+        self.steps = run.settings.steps
+        self.evaluation_tokens = run.settings.evaluation_tokens
+        self.began = run.began - run.state.elapsed
+        self.step_seconds = 0.0
+        self.tokens_per_second = 0.0
+        self.saving_seconds = 1.0
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    def usable(self) -> float:
+        """The budget less what the last evaluation (forward only, so about a third of the cost) and save will take."""
+        assert self.budget
+        evaluation = self.evaluation_tokens / (2.5 * self.tokens_per_second) if self.tokens_per_second else 0.0
+        return max(0.2 * self.budget, self.budget - 1.2 * evaluation - 2.0 * self.saving_seconds - 1.0)
+
+    def progress(self, step: int) -> float:
+        return min(1.0, self.elapsed() / self.usable() if self.budget else step / self.steps)
+
+    def finished(self, step: int) -> bool:
+        if self.budget:
+            return step > 0 and self.elapsed() + self.step_seconds >= self.usable()
+        return step >= self.steps
+
+    def remaining(self, step: int) -> float:
+        return self.usable() - self.elapsed() if self.budget else (self.steps - step) * self.step_seconds
+
+    def note_step(self, taken: float, tokens: int) -> None:
+        self.step_seconds = taken if not self.step_seconds else 0.95 * self.step_seconds + 0.05 * taken
+        self.tokens_per_second = tokens / self.step_seconds
+
+
+def train(run: Run) -> tuple[State, bool]:
+    """Runs to the end, or until asked to stop; either way the state is saved. True: it was asked to stop."""
+    timer, window = Timer(run), Window()
+    settings, state, saved_at, saved_step = run.settings, run.state, time.monotonic(), run.state.step
+    failures = 0
+    with StopRequest().listening() as stop:
+        while not stop.asked and not timer.finished(state.step):
+            began = time.monotonic()
+            progress = timer.progress(state.step)
+            rate = learning_rate(settings, progress)
+            try:
+                with stop.interruptible():
+                    scores, cursors, norm, padding = _gradients(run, state, progress)
+            except Interrupted:
+                break
+            finite = all(math.isfinite(v) for v in (*(s.loss for s in scores.values()), norm))
+            if finite:
+                _update(run, rate)
+            failures = 0 if finite else failures + 1
+            run.optimizer.zero_grad(set_to_none=True)
+            tokens = window.add(scores, norm, padding, finite)
+            timer.note_step(time.monotonic() - began, tokens)
+            state = replace(
+                state, step=state.step + 1, tokens=state.tokens + tokens, elapsed=timer.elapsed(), cursors=cursors
+            )
+            line = {"step": state.step, "elapsed": round(state.elapsed, 3), "progress": round(progress, 6)}
+            line |= {"tokens": state.tokens, "learning_rate": rate}
+            speed = {"tokens_per_second": round(timer.tokens_per_second, 1)}
+            run.show(line | speed | window.means() | {"remaining": timer.remaining(state.step)})
+            if state.step % settings.log_steps == 0:
+                run.log({"kind": "train", **line, **speed, **window.means()})
+                window = Window()
+            if failures >= HOPELESS:
+                raise UserError(
+                    f"the loss has not been finite for {HOPELESS} steps (now step {state.step}); the weights were not touched. "
+                    "Lower training.learning_rate, or look for damaged weights given with --init"
+                )
+            if state.step % settings.evaluate_steps == 0 and not timer.finished(state.step):
+                run.log({"kind": "evaluation", **line, **run.evaluate()})
+            due = time.monotonic() - saved_at >= 60 * settings.checkpoint_minutes
+            if state.step % settings.checkpoint_steps == 0 or due:
+                before = time.monotonic()
+                run.save(state)
+                saved_at, saved_step = time.monotonic(), state.step
+                timer.saving_seconds = saved_at - before
+        stopped = not timer.finished(state.step)
+        if not stopped:
+            line = {"step": state.step, "elapsed": round(timer.elapsed(), 3), "progress": 1.0, "tokens": state.tokens}
+            run.log({"kind": "evaluation", **line, **run.evaluate()})
+            state = replace(state, elapsed=timer.elapsed())
+        if saved_step != state.step:
+            run.save(state)
+    return state, stopped
+
+
+def _gradients(run: Run, state: State, progress: float) -> tuple[dict[str, Measured], Cursors, float, float]:
+    """Forward and backward over the step's slices; touches nothing but gradients."""
+    run.optimizer.zero_grad(set_to_none=True)
+    slices, cursors = run.source(progress, state.cursors)
+    batches = [run.learner.prepare(rows, run.tokenizer, run.device) for rows in slices]
+    counts: dict[str, int] = {}
+    for batch in batches:
+        for name, count in run.learner.answer_counts(batch).items():
+            counts[name] = counts.get(name, 0) + count
+    totals: dict[str, tuple[Tensor, Tensor]] = {}
+    run.learner.train()
+    for number, batch in enumerate(batches):
+        torch.manual_seed(seed_of(run.settings.seed, DROPOUT, state.step, number))
+        with autocast(run.device, run.precision):
+            scores = run.learner(batch)
+        _objective_sum(run.learner, scores, counts).backward()
+        for name, score in scores.items():
+            loss, correct = totals.get(name, (0.0, 0.0))
+            totals[name] = (loss + score.loss.detach(), correct + score.correct)
+    norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.settings.clip)
+    tokens = sum(len(batch.ids) for batch in batches)
+    measured = {n: Measured(float(a), float(b), counts[n], tokens) for n, (a, b) in totals.items()}
+    padding = sum(padding_share(b.lengths, run.device) for b in batches) / len(batches)
+    return measured, cursors, float(norm), padding
+
+
+def _objective_sum(learner: Learner, scores: dict[str, Score], counts: dict[str, int]) -> Tensor:
+    terms = [score.loss * (learner.weight_of(name) / max(1, counts[name])) for name, score in scores.items()]
+    return torch.stack(terms).sum()
+
+
+def _update(run: Run, rate: float) -> None:
+    for group in run.optimizer.param_groups:
+        group["lr"] = rate
+    run.optimizer.step()
+
+
+def autocast(device: torch.device, precision: str) -> Any:
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One objective's sums over a step."""
+
+    loss: float
+    correct: float
+    count: int
+    tokens: int
+
+
+class Window:
+    """Sums over the steps since the last log line."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, list[float]] = {}
+        self.norm = 0.0
+        self.padding = 0.0
+        self.steps = 0
+        self.skipped = 0
+
+    def add(self, scores: dict[str, Measured], norm: float, padding: float, finite: bool) -> int:
+        self.steps += 1
+        self.skipped += not finite
+        self.padding += padding
+        if finite:
+            self.norm += norm
+            for name, score in scores.items():
+                sums = self.sums.setdefault(name, [0.0, 0.0, 0.0])
+                for i, value in enumerate((score.loss, score.correct, score.count)):
+                    sums[i] += value
+        return max((score.tokens for score in scores.values()), default=0)
+
+    def means(self) -> dict[str, float]:
+        means = summarise({name: (sums[0], sums[1], int(sums[2])) for name, sums in self.sums.items()})
+        means["gradient_norm"] = self.norm / max(1, self.steps - self.skipped)
+        means["padding"] = self.padding / max(1, self.steps)
+        return means | ({"skipped": self.skipped} if self.skipped else {})
+
+
+def summarise(sums: dict[str, tuple[float, float, int]]) -> dict[str, float]:
+    """Loss and accuracy by objective, and the plain sum of the losses."""
+    means = {}
+    for name, (loss, correct, count) in sums.items():
+        means[f"{name}.loss"] = loss / max(1, count)
+        means[f"{name}.accuracy"] = correct / max(1, count)
+    return {"loss": sum(v for k, v in means.items() if k.endswith(".loss")), **means}
+
+
+@torch.no_grad()
+def evaluate(learner: Learner, batches: list[Batch], device: torch.device, precision: str) -> dict[str, float]:
+    """The same figures as in training, on fixed batches, without dropout."""
+    learner.eval()
+    sums: dict[str, tuple[float, float, int]] = {}
+    for batch in batches:
+        with autocast(device, precision):
+            scores = learner(batch)
+        for name, score in scores.items():
+            loss, correct, count = sums.get(name, (0.0, 0.0, 0))
+            sums[name] = (loss + float(score.loss), correct + float(score.correct), count + score.count)
+    return summarise(sums)

@@ -1,0 +1,69 @@
+"""What a person sees while a run goes on: a bar on a terminal, a line now and then in a log. On stderr.
+
+In: one dictionary per step (the log line's keys plus `remaining` seconds). Out: loss, tokens/s, padding share, ETA.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+
+class TrainingProgress:
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.last = 0.0
+        self.pause = 2.0  # seconds between lines in a log; grows to a minute
+        self.bar: Progress | None = None
+        if not quiet and sys.stderr.isatty():
+            columns = (
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TextColumn("{task.description}"),
+            )
+            self.bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
+            self.task = self.bar.add_task("starting", total=1.0)
+            self.bar.start()
+
+    def show(self, step: dict[str, Any]) -> None:
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if self.bar:
+            if now - self.last > 0.25:
+                self.bar.update(self.task, completed=step["progress"], description=describe(step))
+                self.last = now
+        elif now - self.last > self.pause:
+            print(f"{100 * step['progress']:5.1f}%  {describe(step)}", file=sys.stderr, flush=True)
+            self.last, self.pause = now, min(60.0, self.pause * 1.5)
+
+    def note(self, text: str) -> None:
+        """A line of its own above the bar."""
+        if self.bar:
+            self.bar.console.print(text, highlight=False, markup=False)
+        elif not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.bar:
+            self.bar.stop()
+
+
+def describe(step: dict[str, Any]) -> str:
+    parts = [f"step {step['step']:,}"]
+    losses = [(k.removesuffix(".loss"), v) for k, v in step.items() if k.endswith(".loss")]
+    parts += [f"{name} {loss:.3f} ({100 * step[f'{name}.accuracy']:.1f}%)" for name, loss in losses]
+    parts.append(f"{step['tokens_per_second']:,.0f} tokens/s")
+    parts.append(f"padding {100 * step.get('padding', 0.0):.1f}%")
+    parts.append(f"{clock(step['remaining'])} left")
+    return "  ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

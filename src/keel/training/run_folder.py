@@ -1,0 +1,150 @@
+"""The folder of a run: checkpoints while it runs, the model itself when it is done.
+
+    out/checkpoints/step-00001000/   a whole model folder + state.safetensors + run.json + recipe.yaml + manifest.json
+    out/metrics.jsonl, recipe.yaml   while running; config.json, model.safetensors, report.html, ... at the end
+
+In: the run's parts at a step. Out: a checkpoint that is whole or absent; the newest one, verified, to go on from.
+
+Notable choices
+- `state.safetensors` holds tensors only and `run.json` everything that depends on the clock, so equal runs give equal
+  bytes of weights and optimizer state.
+- The finished model is linked, not copied, from its last checkpoint: finishing needs no disk space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from keel import checkpoint
+from keel.corpus.stream import Cursor
+from keel.errors import UserError
+from keel.tokenizers.wordpiece import WordPiece
+from keel.training.learner import Learner
+from keel.training.loop import State
+from keel.training.model_folder import save_model
+from keel.training.optimizer import optimizer_tensors
+
+MODEL_FILES_ONLY_HERE = ("state.safetensors", "run.json")  # of no use to a finished model's reader
+
+
+class RunFolder:
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.checkpoints = out / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        return self.out / "metrics.jsonl"
+
+    def steps(self) -> list[Path]:
+        """Checkpoints, oldest first."""
+        return sorted(p for p in self.checkpoints.glob("step-*") if p.is_dir())
+
+    def begin(self, recipe_yaml: str) -> None:
+        """A new run: refuses to walk over another one."""
+        if self.steps() or (self.out / "config.json").exists():
+            raise UserError(f"{self.out} already holds a run; add --resume to go on with it, or choose another --out")
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_file(self.out / "recipe.yaml", recipe_yaml)
+        self.metrics.write_text("")
+
+    def save(
+        self,
+        learner: Learner,
+        optimizer: torch.optim.Optimizer,
+        tokenizer: WordPiece,
+        state: State,
+        facts: dict[str, Any],
+        recipe_yaml: str,
+        card: str,
+        keep: int,
+    ) -> Path:
+        """Writes a checkpoint and lets the oldest ones go."""
+        target = self.checkpoints / f"step-{state.step:08d}"
+        if not target.exists():
+            with self._disk_full_explained(), checkpoint.write_folder(target, {"keel": "pretrain", **facts}) as folder:
+                save_model(folder, learner, tokenizer, card)
+                save_file(optimizer_tensors(optimizer, learner), folder / "state.safetensors")
+                (folder / "run.json").write_text(json.dumps({**asdict(state), **facts}, indent=2))
+                (folder / "recipe.yaml").write_text(recipe_yaml, encoding="utf-8")
+        for old in self.steps()[:-keep]:
+            shutil.rmtree(old)
+        return target
+
+    @contextlib.contextmanager
+    def _disk_full_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # safetensors reports a full disk as an error of its own, with the text alone
+            full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "os error 28" in str(error).lower()
+            if not full:
+                raise
+            kept = self.steps()
+            intact = f"the previous checkpoint {kept[-1]} is intact" if kept else "there was no earlier checkpoint"
+            raise UserError(
+                f"{self.out}: no space left on the disk for a checkpoint; {intact}. Free some space, then add --resume"
+            ) from None
+
+    def latest(self) -> tuple[Path, State, dict[str, Any]]:
+        """The newest checkpoint, verified. A damaged one is refused by name, and the last good one offered."""
+        for left in self.out.glob(f"**/{checkpoint.TEMPORARY}*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        steps = self.steps()
+        if not steps:
+            raise UserError(f"{self.out}: there is no checkpoint to resume from; start without --resume")
+        try:
+            checkpoint.verify_folder(steps[-1])
+        except UserError as error:
+            raise UserError(f"{error}{self._offer(steps[:-1])}") from None
+        facts = json.loads((steps[-1] / "run.json").read_text())
+        cursors = {name: Cursor(**c) for name, c in facts.pop("cursors").items()}
+        state = State(facts.pop("step"), facts.pop("tokens"), facts.pop("elapsed"), cursors)
+        return steps[-1], state, facts
+
+    def _offer(self, older: list[Path]) -> str:
+        for path in reversed(older):
+            with contextlib.suppress(UserError):
+                checkpoint.verify_folder(path)
+                return (
+                    f". The last good checkpoint is {path}: remove the damaged folder, and --resume goes on from there"
+                )
+        return ". There is no earlier good checkpoint"
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drops log lines of steps that the resumed run will repeat, and a line cut short by a crash."""
+        kept = []
+        for line in self.metrics.read_text().splitlines() if self.metrics.exists() else []:
+            with contextlib.suppress(ValueError):
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+        checkpoint.write_file(self.metrics, "".join(kept))
+
+    def log(self, entry: dict[str, Any]) -> None:
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Makes `out` itself the model folder."""
+        last = self.steps()[-1]
+        for path in last.iterdir():
+            if path.name == checkpoint.MANIFEST or path.name in MODEL_FILES_ONLY_HERE:
+                continue
+            temporary = self.out / f"{checkpoint.TEMPORARY}{path.name}"
+            temporary.unlink(missing_ok=True)
+            try:
+                os.link(path, temporary)
+            except OSError:  # a file system without links
+                shutil.copyfile(path, temporary)
+            temporary.replace(self.out / path.name)
+        checkpoint.write_manifest(self.out, {"keel": "pretrain", **facts}, pattern="*")

@@ -1,0 +1,65 @@
+"""The training section of a recipe: how long, how fast, how often saved. One set of keys for every run."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class TrainingSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(10_000, ge=1)
+    budget: str | None = Field(None, description="wall-clock such as 45m; replaces steps")
+    batch_tokens: int = Field(4096, ge=8, description="tokens in a step, of all its slices")
+    slices: int = Field(1, ge=1, description="parts a step is computed in; part of the result, unlike the machine")
+    learning_rate: float = Field(1e-3, gt=0)
+    warmup: float = Field(0.06, ge=0, description="share of the run if below 1, else steps")
+    decay: Literal["linear", "cosine", "constant"] = "linear"
+    weight_decay: float = Field(0.01, ge=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.98, ge=0, lt=1)
+    epsilon: float = Field(1e-6, gt=0)
+    clip: float = Field(1.0, gt=0)
+    seed: int = Field(1, ge=0)
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    log_steps: int = Field(20, ge=1)
+    evaluate_steps: int = Field(500, ge=1)
+    evaluation_tokens: int = Field(65_536, ge=256)
+    checkpoint_steps: int = Field(1000, ge=1)
+    checkpoint_minutes: float = Field(10.0, gt=0)
+    keep: int = Field(2, ge=1, description="checkpoints kept, newest first")
+
+    @field_validator("budget")
+    @classmethod
+    def _budget_is_a_time(cls, budget: str | None) -> str | None:
+        if budget is not None:
+            seconds(budget)
+        return budget
+
+    @model_validator(mode="after")
+    def _warmup_fits(self) -> TrainingSettings:
+        if self.warmup >= 1 and self.budget:
+            raise ValueError(
+                f"training.warmup is {self.warmup} steps, but a budget has no fixed number: give a share below 1"
+            )
+        if self.warmup >= 1 and self.warmup >= self.steps:
+            raise ValueError(
+                f"training.warmup ({self.warmup:g} steps) must be shorter than training.steps ({self.steps})"
+            )
+        return self
+
+
+def seconds(budget: str) -> float:
+    """'90s', '45m', '2h', '1h30m' -> seconds."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", budget)
+    if not parts or "".join(n + u for n, u in parts) != budget.replace(" ", ""):
+        raise ValueError(f"'{budget}' is not a time: write 90s, 45m, 2h or 1h30m")
+    total = sum(float(n) * UNITS[u] for n, u in parts)
+    if total <= 0:
+        raise ValueError(f"'{budget}' is no time at all")
+    return total
