@@ -1,4 +1,4 @@
-"""Pretraining steps per second against transformers: same shape, same rows, same optimizer, in one process, alternating.
+"""Pretraining tokens per second against transformers: same shape, rows and optimizer, in one process, alternating.
 
 Both sides do masked LM + next sentence with dropout 0.1, clip and update with fused AdamW. The peer computes what its
 `BertForPreTraining` computes: logits for all tokens.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LISTED = 12  # names shown when none is close
+
 
 class UserError(Exception):
     """Something the user can cure. The message is one line: where, what was found, what to do next."""
@@ -23,4 +25,5 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
     if close:
         return f" Did you mean '{close[0]}'?"
-    return f" Known: {', '.join(known)}." if known else ""
+    listed = ", ".join(known[:LISTED]) + (", ..." if len(known) > LISTED else "")
+    return f" Known: {listed}." if known else ""

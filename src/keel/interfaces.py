@@ -145,6 +145,10 @@ class Backbone(nn.Module, ABC):
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
         """Encodes. `every_layer` also returns the vectors of each layer, embeddings first."""
 
+    def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
+        """(R, W): one vector per row, from its [CLS]; backbones with a pooler put it here."""
+        return vectors[batch.starts]
+
     @abstractmethod
     def start(self, generator: torch.Generator) -> None:
         """Fresh weights, the same for the same generator."""

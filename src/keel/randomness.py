@@ -19,7 +19,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 def mix(*parts: int | np.ndarray) -> np.ndarray:
     """Hashes numbers or arrays of numbers (broadcast together) to uint64."""
     with np.errstate(over="ignore"):
-        state = np.uint64(0)
+        state: np.ndarray = np.zeros((), np.uint64)
         for part in parts:
             word = np.asarray(part).astype(np.uint64)
             state = (state ^ word) * _FIRST + _GOLDEN

@@ -11,6 +11,7 @@ Notable choices
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,8 +70,8 @@ class Recipe(Section):
         asked = self.model.backbone.vocabulary  # type: ignore[attr-defined]
         if asked not in (None, size):
             raise UserError(
-                f"recipe {self.name}: model.backbone.vocabulary is {asked}, but the corpus' tokenizer has {size} tokens; "
-                "use a corpus built with such a tokenizer, or --set model.backbone.vocabulary=null"
+                f"recipe {self.name}: model.backbone.vocabulary is {asked}, but the corpus' tokenizer has {size} "
+                "tokens; use a corpus built with such a tokenizer, or --set model.backbone.vocabulary=null"
             )
         backbone = self.model.backbone.model_copy(update={"vocabulary": size})
         return self.model_copy(update={"model": self.model.model_copy(update={"backbone": backbone})})
@@ -134,8 +135,8 @@ def _check_lengths(recipe: Recipe, where: str) -> None:
     slice_tokens = recipe.training.batch_tokens // recipe.training.slices
     if slice_tokens < longest:
         raise UserError(
-            f"{where}: training.batch_tokens / training.slices = {slice_tokens} tokens, less than one row of {longest}; "
-            "raise batch_tokens or lower slices"
+            f"{where}: training.batch_tokens / training.slices = {slice_tokens} tokens, less than one row of "
+            f"{longest}; raise batch_tokens or lower slices"
         )
 
 
@@ -225,8 +226,6 @@ def _apply(data: dict[str, Any], override: str) -> None:
     except yaml.YAMLError:
         raise UserError(f"--set {override}: the value is not valid YAML") from None
     if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
-        try:
+        with contextlib.suppress(ValueError):
             value = float(value)
-        except ValueError:
-            pass
     place[last] = value

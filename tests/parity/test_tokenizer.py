@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from keel.tokenizers.wordpiece import SPECIAL, WordPiece
 
-ENGLISH = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "while", "café", "owners", "naïvely", "résumé", "co-operate", "isn't", "U.S.", "3.14", "e-mail"]
+ENGLISH = (
+    *("the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "while", "café", "owners", "naïvely"),
+    *("résumé", "co-operate", "isn't", "U.S.", "3.14", "e-mail"),
+)
 CHINESE = "数学是利用符号语言研究数量结构变化以及空间等概念的一门学科，从某种角度看属于形式科学。龍骨模型〇"
 ODD = (
     *SPECIAL,
@@ -112,8 +115,8 @@ def test_generated_lines(pair: tuple[WordPiece, Any], minilm: tuple[WordPiece, A
 
 
 def test_every_character_alone_and_inside_a_word(pair: tuple[WordPiece, Any]) -> None:
-    characters = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and (c < 0x3400 or c % 37 == 0)]
-    assert_equal(pair, characters + [f"a{c}b" for c in characters])
+    characters = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and (c < 0x3400 or c % 197 == 0)]
+    assert_equal(pair, [f"{c} a{c}b" for c in characters])
 
 
 def test_the_saved_folder_frames_and_pairs_as_bert_does(pair: tuple[WordPiece, Any]) -> None:

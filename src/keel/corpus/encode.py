@@ -63,19 +63,21 @@ def encode(texts: Sequence[str], tokenizer: WordPiece, language: str) -> Tokens:
         counts.append(len(mine))
         sentences += mine
     ids: list[np.ndarray] = []
-    words: list[np.ndarray] = []
+    starts: list[np.ndarray] = []
     for batch in _batches(sentences):
-        encoded = tokenizer.encode(batch)
-        joined = np.concatenate(encoded)
-        words += chinese.word_starts(batch, encoded, tokenizer) if language == "zh" else [~tokenizer.continues[joined]]
-        ids += encoded
+        rows = tokenizer.encode(batch)
+        if language == "zh":
+            starts += chinese.word_starts(batch, rows, tokenizer)
+        else:
+            starts.append(~tokenizer.continues[np.concatenate(rows)])
+        ids += rows
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     filled = lengths > 0  # a sentence of control characters has no tokens
     text_of_sentence = np.repeat(np.arange(len(texts)), counts)
     dtype = np.dtype("<u2" if tokenizer.size < 1 << 16 else "<u4")
     return Tokens(
-        np.concatenate([np.zeros(0, np.int32), *ids]).astype(dtype),
-        np.concatenate([np.zeros(0, bool), *words]),
+        np.concatenate([np.zeros(0, dtype), *ids], dtype=dtype, casting="unsafe"),
+        np.concatenate([np.zeros(0, bool), *starts]),
         np.cumsum(lengths[filled]),
         np.cumsum(np.bincount(text_of_sentence[filled], minlength=len(texts))),
     )

@@ -16,7 +16,6 @@ later row that could have been random, so the labels stay at half and half where
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,7 +54,7 @@ class PairPacker:
         self.short_share = short_share
         self.random_share = random_share
 
-    def plan(self, documents: Sequence[int], random: np.random.Generator) -> Pairs:
+    def plan(self, documents: np.ndarray, random: np.random.Generator) -> Pairs:
         rows: list[tuple[int, int, int, int, int]] = []
         self.debt = 0  # forced random rows not yet made up for
         for document in documents:

@@ -5,8 +5,10 @@ In: recipe, corpus, out. Out: the folder described in training/run_folder.py, a 
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ import torch
 from keel import __version__
 from keel import recipe as recipes
 from keel.catalog import find
+from keel.checkpoint import read_tensors
 from keel.errors import Stopped, UserError
 from keel.layers.start import start_weights
 from keel.randomness import seed_of
 from keel.recipe import Recipe
 from keel.reporting.report import write_report
 from keel.stages.data import Data, open_data
+from keel.stages.model import Model
 from keel.tokenizers.wordpiece import WordPiece
 from keel.training import loop
 from keel.training.learner import Learner
@@ -47,9 +51,13 @@ def pretrain(
     threads: int | None = None,
     device: str = "auto",
     allow_pickle: bool = False,
+    blanks: Sequence[str] = (),
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains, or goes on training, and returns the last held-out figures."""
+    """Trains, or goes on training, and returns the last held-out figures.
+
+    `blanks` are texts with [MASK], filled before and after training for the report page.
+    """
     began = time.monotonic()
     prepare_cpu()
     folder = RunFolder(Path(out))
@@ -60,8 +68,13 @@ def pretrain(
     data = open_data(recipe, corpus, tokenizer)
     recipe = data.recipe
     learner = build_learner(recipe, init, allow_pickle, data.tokenizer).to(where)
+    before = [_guesses(learner, data, text) for text in blanks]
     optimizer = make_optimizer(learner, recipe.training)
-    facts = {"corpus": data.corpus.fingerprint, "keel_version": __version__, "torch": torch.__version__.split("+")[0]}
+    facts: dict[str, Any] = {
+        "corpus": data.corpus.fingerprint,
+        "keel_version": __version__,
+        "torch": torch.__version__.split("+")[0],
+    }
     facts["threads"] = threads or default_threads()
     facts["precision"] = settle_precision(recipe.training.precision, where)
     state = loop.State()
@@ -106,9 +119,12 @@ def pretrain(
     if stopped:
         command = _resume_command(recipe, corpus, out)
         raise Stopped(f"stopped at step {state.step:,}; everything is saved. Go on with:\n  {command}")
-    write_report(Path(out), facts=_report_facts(recipe, data, learner, state))
+    after = [_guesses(learner, data, text) for text in blanks]
+    fills = [{"text": t, "before": b, "after": a} for t, b, a in zip(blanks, before, after, strict=True)]
+    write_report(Path(out), facts=_report_facts(recipe, data, learner, state), fills=fills)
     folder.finish(facts)
-    return {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **_last_evaluation(folder)}
+    result = {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **_last_evaluation(folder)}
+    return result | ({"fills": fills} if fills else {})
 
 
 def build_learner(recipe: Recipe, init: str | None, allow_pickle: bool, tokenizer: WordPiece) -> Learner:
@@ -147,8 +163,6 @@ def _restore(
     folder: RunFolder, recipe: Recipe, learner: Learner, optimizer: Any, facts: dict[str, Any], threads: int | None
 ) -> tuple[loop.State, dict[str, Any]]:
     """Puts the newest checkpoint's weights and optimizer state in place."""
-    from keel.checkpoint import read_tensors
-
     path, state, saved = folder.latest()
     before = recipes.load(str(path / "recipe.yaml"))
     if saved["corpus"] != facts["corpus"]:
@@ -165,6 +179,10 @@ def _restore(
     restore_optimizer(optimizer, learner, read_tensors(path, "state"))
     folder.forget_metrics_after(state.step)
     return state, saved
+
+
+def _guesses(learner: Learner, data: Data, text: str) -> list[str]:
+    return [guess["token"] for guess in Model(learner, data.tokenizer, data.corpus.path).fill(text)[0]]
 
 
 def _device(name: str) -> torch.device:
@@ -216,8 +234,6 @@ def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: loop.Stat
 
 
 def _last_evaluation(folder: RunFolder) -> dict[str, Any]:
-    import json
-
     entries = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     last = [e for e in entries if e["kind"] == "evaluation"][-1:]
     return {k: v for e in last for k, v in e.items() if "." in k or k == "loss"}

@@ -24,7 +24,8 @@ import numpy as np
 from keel.checkpoint import write_folder
 from keel.errors import UserError
 from keel.text.readers import find_files, read
-from keel.tokenizers.alphabet import BLOCK_CHARACTERS, code_points
+from keel.tokenizers.alphabet import BLOCK_CHARACTERS
+from keel.tokenizers.characters import code_points
 from keel.tokenizers.chinese import chinese_characters
 from keel.tokenizers.wordpiece import WordPiece, learn
 

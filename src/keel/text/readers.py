@@ -11,17 +11,13 @@ document that cannot be had a piece that says why (`kind: detail`). Nothing is d
 Notable choices
 - Bytes are decoded document by document, so invalid UTF-8 costs one document and not the rest of the file.
 - A long document is cut into pieces by its text alone, never by how it was read: same text, same pieces.
-- Records of .jsonl and .csv are parsed as a whole; one beyond RECORD_BYTES is rejected, since parsing needs several
-  times its size in memory.
 """
 
 from __future__ import annotations
 
 import codecs
-import csv
 import difflib
 import glob
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,15 +25,14 @@ from pathlib import Path
 
 from keel.errors import UserError
 from keel.text.blocks import PART, Source, Unreadable
+from keel.text.records import check_column, decode, json_texts, not_utf8, table_texts
 
 PIECE_CHARACTERS = 1 << 20
-RECORD_BYTES = 32 << 20
 SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv")
 DOCUMENTS = ("auto", "file", "line", "paragraph")
 CUT_WINDOW = 20_000  # a piece may be shorter by so many characters, to end where a sentence or a word does
 
 _SENTENCE_END = re.compile(r"[.!?]\s|[。！？；]")
-_UNPAIRED = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ def read(
         raise UserError(f"documents = '{documents}'; choose one of {', '.join(DOCUMENTS)}")
     for path in files:
         if _kind(path) in (".csv", ".tsv"):
-            _check_column(path, column)
+            check_column(path, _kind(path), column)
     return _read(files, documents, column, start)
 
 
@@ -124,9 +119,9 @@ def _read_file(path: Path, documents: str, column: str) -> Iterator[Piece]:
     source = Source(path)
     kind = _kind(path)
     if kind == ".jsonl":
-        pieces = _read_records(source, _json_texts(source, column))
+        pieces = _read_records(source, json_texts(source, column))
     elif kind in (".csv", ".tsv"):
-        pieces = _read_records(source, _table_texts(source, column, kind))
+        pieces = _read_records(source, table_texts(source, column, kind))
     else:
         parts = {"line": _lines, "paragraph": _paragraphs}.get(documents, _whole_file)
         pieces = _read_parts(source, parts(source))
@@ -164,14 +159,15 @@ def _paragraphs(source: Source) -> Iterator[tuple[int, bytes, bool]]:
     try:
         for offset, line, ended in source.lines():
             blank = ended and not in_line and not line.strip()
-            in_line = not ended
             if blank:
                 if held or within:
                     yield start, b"".join(held), True
                 held, size, within = [], 0, False
                 continue
-            start = start if held else offset
-            held += (line, b"\n") if ended else (line,)
+            joined = (held or within) and not in_line  # to the line before, by its newline
+            start = start if held else offset - bool(joined)
+            held += (b"\n", line) if joined else (line,)
+            in_line = not ended
             size += len(line) + 1
             if size > PART:
                 yield start, b"".join(held), False
@@ -190,7 +186,7 @@ def _read_parts(source: Source, parts: Iterator[tuple[int, bytes, bool]]) -> Ite
     try:
         for offset, data, ended in parts:
             if document is None and ended and len(data) <= PIECE_CHARACTERS:  # nearly all documents of most files
-                text, reason = _decode(data, offset)
+                text, reason = decode(data, offset)
                 yield Piece(text, file, ordinal, offset, True, True, reason, source.position)
                 ordinal += 1
                 continue
@@ -203,19 +199,6 @@ def _read_parts(source: Source, parts: Iterator[tuple[int, bytes, bool]]) -> Ite
             yield Piece("", file, ordinal, unreadable.offset, True, True, str(unreadable), source.position)
         else:
             yield from document.reject(str(unreadable))
-
-
-def _decode(data: bytes, offset: int) -> tuple[str, str]:
-    """The text and no reason, or no text and the reason."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        return "", _not_utf8(data[error.start], offset + error.start)
-    return (text, "") if text and not text.isspace() else ("", "empty")
-
-
-def _not_utf8(byte: int, offset: int) -> str:
-    return f"invalid UTF-8: byte 0x{byte:02x} at offset {offset}"
 
 
 class _LongDocument:
@@ -237,7 +220,7 @@ class _LongDocument:
             self.text += self.decoder.decode(data, final=ended)
         except UnicodeDecodeError as error:
             held_before = len(error.object) - len(data)
-            reason = _not_utf8(error.object[error.start], offset - held_before + error.start)
+            reason = not_utf8(error.object[error.start], offset - held_before + error.start)
             yield from self.reject(reason)
             return
         while len(self.text) > PIECE_CHARACTERS:
@@ -299,164 +282,3 @@ def _read_records(source: Source, records: Iterator[tuple[int, str, str]]) -> It
             yield Piece(text[start:stop], file, ordinal, offset, first, False, "", source.position)
             start, first = stop, False
         yield Piece(text[start:] if start else text, file, ordinal, offset, first, True, "", source.position)
-
-
-def _records(source: Source) -> Iterator[tuple[int, bytes | None]]:
-    """(offset, line), or None in place of a line that is too long: bytes beyond the limit are read and forgotten."""
-    held: list[bytes] = []
-    size, start = 0, 0
-    try:
-        for offset, line, ended in source.lines():
-            if ended and not size:
-                yield offset, line
-                continue
-            start = start if size else offset
-            size += len(line)
-            held.append(line)
-            if size > RECORD_BYTES:
-                held.clear()
-            if ended:
-                too_long, line = size > RECORD_BYTES, b"".join(held)
-                held, size = [], 0
-                yield start, None if too_long else line
-    except Unreadable as unreadable:
-        unreadable.offset = start if size else unreadable.offset
-        raise
-
-
-_TOO_LONG = f"record too long: more than {RECORD_BYTES >> 20} MB; split it, or give the text as .txt"
-
-
-def _json_texts(source: Source, column: str) -> Iterator[tuple[int, str, str]]:
-    try:
-        for offset, line in _records(source):
-            yield offset, *_json_text(line, offset, column)
-    except Unreadable as unreadable:
-        yield unreadable.offset, "", str(unreadable)
-
-
-def _json_text(line: bytes | None, offset: int, column: str) -> tuple[str, str]:
-    if line is None:
-        return "", _TOO_LONG
-    decoded, reason = _decode(line, offset)
-    if reason:
-        return "", reason
-    try:
-        record = json.loads(decoded)
-    except (ValueError, RecursionError) as error:
-        return "", f"not JSON: {error}"
-    if not isinstance(record, dict):
-        return "", f"not a JSON object: a {type(record).__name__}"
-    if column not in record:
-        return "", f"no column '{column}': the record has {_listed(list(record))}"
-    text = record[column]
-    if not isinstance(text, str):
-        return "", f"not a string: column '{column}' holds a {type(text).__name__}"
-    if b"\\u" in line and (unpaired := _UNPAIRED.search(text)):
-        return "", f"not Unicode: half a surrogate pair, \\u{ord(unpaired[0]):04x}"
-    return text, ""
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(f"'{name}'"[:40] for name in names[:12])
-    return f"{shown}, ..." if len(names) > 12 else shown or "none"
-
-
-class _RecordTooLong(Exception):
-    pass
-
-
-class _RowLines:
-    """Lines for csv.reader, and what it does not tell: where a row began and whether the file ended within it.
-
-    An object and not a generator, because it must go on after raising.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self.records = _records(source)
-        self.begin_row()
-
-    def begin_row(self) -> None:
-        self.start, self.size, self.exhausted = -1, 0, False
-
-    def __iter__(self) -> _RowLines:
-        return self
-
-    def __next__(self) -> str:
-        try:
-            offset, line = next(self.records)
-        except StopIteration:
-            self.exhausted = True
-            raise
-        self.start = offset if self.start < 0 else self.start
-        self.size += len(line or b"")
-        if line is None or self.size > RECORD_BYTES:
-            raise _RecordTooLong
-        # Invalid bytes survive as lone surrogates, so that they cost their row only, and only if in its text.
-        return line.decode("utf-8", "surrogateescape") + "\n"
-
-
-def _rows(source: Source, kind: str) -> Iterator[tuple[int, list[str], str]]:
-    """(offset, fields, reason to reject the row)."""
-    csv.field_size_limit(max(csv.field_size_limit(), RECORD_BYTES))
-    lines = _RowLines(source)
-    reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    while True:
-        lines.begin_row()
-        fields: list[str] = []
-        reason = ""
-        try:
-            fields = next(reader)
-            if lines.exhausted:
-                reason = "unclosed quote: the field that begins in this row never ends"
-        except StopIteration:
-            return
-        except _RecordTooLong:
-            reason = _TOO_LONG
-        except csv.Error as error:
-            reason = f"malformed row: {error}"
-        except Unreadable as unreadable:
-            yield unreadable.offset if lines.start < 0 else lines.start, [], str(unreadable)
-            return
-        yield lines.start, fields, reason
-
-
-def _table_texts(source: Source, column: str, kind: str) -> Iterator[tuple[int, str, str]]:
-    rows = _rows(source, kind)
-    place = int(column) - 1 if column.isdecimal() else -1
-    if place < 0:
-        offset, header, reason = next(rows, (0, [], "empty"))
-        if reason:
-            yield offset, "", reason
-            return
-        place = header.index(column)
-    for offset, fields, reason in rows:
-        yield offset, *(("", reason) if reason else _field(fields, place, offset))
-
-
-def _field(fields: list[str], place: int, offset: int) -> tuple[str, str]:
-    if not fields:
-        return "", "empty"
-    if not 0 <= place < len(fields):
-        return "", f"too few columns: {len(fields)}, the text is in column {place + 1}"
-    text = fields[place]
-    if not text.isascii() and (invalid := _UNPAIRED.search(text)):
-        return "", f"invalid UTF-8: byte 0x{ord(invalid[0]) - 0xDC00:02x} in the row at offset {offset}"
-    return text, ""
-
-
-def _check_column(path: Path, column: str) -> None:
-    """Refuses a column that is not in the header, before hours are spent on the files before this one."""
-    if column.isdecimal():
-        if int(column) < 1:
-            raise UserError(f"column = {column}; columns are counted from 1")
-        return
-    rows = _rows(Source(path), _kind(path))
-    _, header, reason = next(rows, (0, [], "empty"))
-    if reason and next(rows, None):
-        raise UserError(f"{path}: its header row cannot be read ({reason}); repair it, or give --column a number")
-    if not reason and column not in header:
-        raise UserError(
-            f"{path}: there is no column '{column}' in its header; it has {_listed(header)}"
-            " (choose with --column; a number counts from 1 and means there is no header)"
-        )

@@ -8,8 +8,6 @@ Notable choices
   map, and merges of equal frequency are decided by those numbers: two runs over the same text gave two vocabularies.
   Handing it the whole alphabet in a fixed order makes training deterministic, for one more cheap pass over the text.
 - Counting here also keeps the size that was asked for: the library lets a large alphabet overrun it.
-- What the library does to a character is asked of the library, once per distinct character, not written down again.
-  A character that only changes beside certain others is counted as if alone; that costs an entry at most.
 """
 
 from __future__ import annotations
@@ -19,11 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keel.tokenizers.characters import CODE_POINTS, JOINS, VANISHES, Characters, code_points
 from tokenizers import Tokenizer
 
-CODE_POINTS = 0x110000
 BLOCK_CHARACTERS = 1_000_000
-UNSEEN, VANISHES, SEPARATES, JOINS = 0, 1, 2, 3  # what a character does to the word it stands in
 
 
 @dataclass(frozen=True)
@@ -49,53 +46,35 @@ def blocks(texts: Iterable[str]) -> Iterator[str]:
         yield "\n".join(held)
 
 
-def code_points(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-
-
 def find(texts: Iterable[str], tokenizer: Tokenizer, room: int, min_frequency: int, limit: int) -> Alphabet:
     """Reads all texts once. At most `limit` characters, taking up at most `room` entries, the frequent ones first."""
-    kinds = np.zeros(CODE_POINTS, dtype=np.uint8)
-    images: dict[int, list[str]] = {}
+    table = Characters(tokenizer)
     counts = np.zeros(CODE_POINTS, dtype=np.int64)
     inner = np.zeros(CODE_POINTS, dtype=np.int64)
     for block in blocks(texts):
         points = code_points(block)
-        found = np.bincount(points, minlength=CODE_POINTS)
-        counts += found
-        for point in np.flatnonzero((found > 0) & (kinds == UNSEEN)):
-            kinds[point], images[int(point)] = _image(chr(point), tokenizer)
-        kind = kinds[points]
-        if (kind == VANISHES).any():
-            points, kind = points[kind != VANISHES], kind[kind != VANISHES]
-        joined = (kind[1:] == JOINS) & (kind[:-1] == JOINS)
+        counts += np.bincount(points, minlength=CODE_POINTS)
+        kinds = table.kinds(points)
+        if (kinds == VANISHES).any():
+            points, kinds = points[kinds != VANISHES], kinds[kinds != VANISHES]
+        joined = (kinds[1:] == JOINS) & (kinds[:-1] == JOINS)
         inner += np.bincount(points[1:][joined], minlength=CODE_POINTS)
-    return _choose(*_after_normalising(images, kinds, counts, inner), room, min_frequency, limit)
-
-
-def _image(character: str, tokenizer: Tokenizer) -> tuple[int, list[str]]:
-    """What becomes of a character between two letters: how it acts, and the pieces of words it turns into."""
-    normalised = tokenizer.normalizer.normalize_str(f"a{character}a")
-    words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalised)]
-    if len(words) == 1:
-        return (JOINS if len(words[0]) > 2 else VANISHES), [words[0][1:-1]]
-    return SEPARATES, [words[0][1:], *words[1:-1], words[-1][:-1]]
+    return _choose(*_after_normalising(table.images, counts, inner), room, min_frequency, limit)
 
 
 def _after_normalising(
-    images: dict[int, list[str]], kinds: np.ndarray, counts: np.ndarray, inner: np.ndarray
+    images: dict[int, list[str]], counts: np.ndarray, inner: np.ndarray
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Moves the counts of characters as written to the characters they become."""
     total: dict[str, int] = {}
     inside: dict[str, int] = {}
-    for point, pieces in images.items():
-        count = int(counts[point])
-        for piece in pieces:
-            for place, character in enumerate(piece):
+    for point, words in images.items():
+        count, within = int(counts[point]), int(inner[point])
+        for word in words:
+            for place, character in enumerate(word):
                 total[character] = total.get(character, 0) + count
-                within = count if place else int(inner[point]) if kinds[point] == JOINS else 0
-                if within:
-                    inside[character] = inside.get(character, 0) + within
+                if place or within:
+                    inside[character] = inside.get(character, 0) + (count if place else within)
     return total, inside
 
 

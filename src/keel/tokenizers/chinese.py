@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 
 from keel.errors import UserError
-from keel.tokenizers.alphabet import code_points
+from keel.tokenizers.characters import code_points
 from keel.tokenizers.wordpiece import CONTINUATION, WordPiece
 
 # The blocks that BERT isolates, as the tokenizers library has them (its 0x2B920 is 0x2B820 in BERT's own code).

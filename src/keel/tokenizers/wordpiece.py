@@ -5,8 +5,8 @@ Out: ids (numpy, without [CLS] and [SEP]: rows are packed later), and a folder t
 ids: tokenizer.json, vocab.txt, tokenizer_config.json, special_tokens_map.json.
 
 Notable choices
-- The work is done by the `tokenizers` library: ids equal those of `transformers` because both run the same code. What
-  is ours is opening and checking what a user gives.
+- The `tokenizers` library decides every id, as it does in `transformers`, so the ids are equal. What is ours is opening
+  and checking what a user gives, and asking the library about each word only once (word_cache.py).
 - Where tokenizer.json and tokenizer_config.json disagree on lower-casing, the latter wins, as in `transformers`.
 - Special tokens written in a text ("[MASK]") become the special ids, also as in `transformers`.
 - Special tokens go by their BERT names but may have any ids.
@@ -27,11 +27,13 @@ import numpy as np
 from keel.checkpoint import MANIFEST, verify_folder
 from keel.errors import UserError
 from keel.tokenizers.alphabet import Alphabet, find
+from keel.tokenizers.word_cache import WordCache
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
 BLANKS = " \t\r"
+PART_CHARACTERS = 1_000_000
 LONGEST_WORD = 100  # characters; a longer word is [UNK], as in BERT
 CHARACTERS = 20000  # distinct ones that training keeps at most; enough for all Chinese characters in use
 
@@ -52,6 +54,7 @@ class WordPiece:
         self.size = len(entries)
         self.pad, self.unk, self.cls, self.sep, self.mask = (tokenizer.token_to_id(token) for token in SPECIAL)
         self.continues = np.array([token.startswith(CONTINUATION) for token in self.vocabulary], dtype=bool)
+        self._words = WordCache(tokenizer, self.continues)
 
     @staticmethod
     def load(path: str | Path) -> WordPiece:
@@ -104,10 +107,9 @@ class WordPiece:
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text as int32, without [CLS] and [SEP]."""
         try:
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [row for part in _parts(texts) for row in self._words.encode(part)]
         except (UnicodeEncodeError, TypeError):
             raise _not_text(texts) from None
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of one text, and for each the characters [start, end) of the text it stands for."""
@@ -169,6 +171,18 @@ def learn(
     )
     tokenizer.train_from_iterator(texts, trainer)
     return WordPiece(_assemble(tokenizer.get_vocab(), lowercase, strip_accents)), alphabet
+
+
+def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cuts a list of texts into stretches of about PART_CHARACTERS: memory stays bounded."""
+    first = size = 0
+    for number, text in enumerate(texts):
+        size += len(text)
+        if size >= PART_CHARACTERS:
+            yield texts[first : number + 1]
+            first, size = number + 1, 0
+    if first < len(texts):
+        yield texts[first:]
 
 
 def _not_text(texts: Sequence[str]) -> UserError:

@@ -144,60 +144,98 @@ class Timer:
 
 def train(run: Run) -> tuple[State, bool]:
     """Runs to the end, or until asked to stop; either way the state is saved. True: it was asked to stop."""
-    timer, window = Timer(run), Window()
-    settings, state, saved_at, saved_step = run.settings, run.state, time.monotonic(), run.state.step
-    failures = 0
+    timer, window, saver, state = Timer(run), Window(), Saver(run), run.state
     with StopRequest().listening() as stop:
         while not stop.asked and not timer.finished(state.step):
-            began = time.monotonic()
-            progress = timer.progress(state.step)
-            rate = learning_rate(settings, progress)
+            progress, began = timer.progress(state.step), time.monotonic()
             try:
                 with stop.interruptible():
-                    scores, cursors, norm, padding = _gradients(run, state, progress)
+                    measured = _gradients(run, state, progress)
             except Interrupted:
                 break
-            finite = all(math.isfinite(v) for v in (*(s.loss for s in scores.values()), norm))
-            if finite:
+            rate = learning_rate(run.settings, progress)
+            if measured.finite:
                 _update(run, rate)
-            failures = 0 if finite else failures + 1
             run.optimizer.zero_grad(set_to_none=True)
-            tokens = window.add(scores, norm, padding, finite)
-            timer.note_step(time.monotonic() - began, tokens)
-            state = replace(
-                state, step=state.step + 1, tokens=state.tokens + tokens, elapsed=timer.elapsed(), cursors=cursors
-            )
-            line = {"step": state.step, "elapsed": round(state.elapsed, 3), "progress": round(progress, 6)}
-            line |= {"tokens": state.tokens, "learning_rate": rate}
-            speed = {"tokens_per_second": round(timer.tokens_per_second, 1)}
-            run.show(line | speed | window.means() | {"remaining": timer.remaining(state.step)})
-            if state.step % settings.log_steps == 0:
-                run.log({"kind": "train", **line, **speed, **window.means()})
-                window = Window()
-            if failures >= HOPELESS:
-                raise UserError(
-                    f"the loss has not been finite for {HOPELESS} steps (now step {state.step}); the weights were not touched. "
-                    "Lower training.learning_rate, or look for damaged weights given with --init"
-                )
-            if state.step % settings.evaluate_steps == 0 and not timer.finished(state.step):
-                run.log({"kind": "evaluation", **line, **run.evaluate()})
-            due = time.monotonic() - saved_at >= 60 * settings.checkpoint_minutes
-            if state.step % settings.checkpoint_steps == 0 or due:
-                before = time.monotonic()
-                run.save(state)
-                saved_at, saved_step = time.monotonic(), state.step
-                timer.saving_seconds = saved_at - before
+            window.add(measured)
+            timer.note_step(time.monotonic() - began, measured.tokens)
+            state = State(state.step + 1, state.tokens + measured.tokens, timer.elapsed(), measured.cursors)
+            line = _line(state, progress) | {
+                "learning_rate": rate,
+                "tokens_per_second": round(timer.tokens_per_second, 1),
+            }
+            run.show({**line, **window.means(), "remaining": timer.remaining(state.step)})
+            if state.step % run.settings.log_steps == 0:
+                run.log({"kind": "train", **line, **window.means()})
+                window = Window(window.failures)
+            if window.failures >= HOPELESS:
+                raise _hopeless(state)
+            if state.step % run.settings.evaluate_steps == 0 and not timer.finished(state.step):
+                run.log({"kind": "evaluation", **_line(state, progress), **run.evaluate()})
+            if saver.due(state):
+                timer.saving_seconds = saver.save(state)
         stopped = not timer.finished(state.step)
         if not stopped:
-            line = {"step": state.step, "elapsed": round(timer.elapsed(), 3), "progress": 1.0, "tokens": state.tokens}
-            run.log({"kind": "evaluation", **line, **run.evaluate()})
+            figures = run.evaluate()
             state = replace(state, elapsed=timer.elapsed())
-        if saved_step != state.step:
-            run.save(state)
+            run.log({"kind": "evaluation", **_line(state, 1.0), **figures})
+        saver.save(state)
     return state, stopped
 
 
-def _gradients(run: Run, state: State, progress: float) -> tuple[dict[str, Measured], Cursors, float, float]:
+class Saver:
+    """Saves every so many steps or minutes, and never the same step twice."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.step = run.state.step
+        self.at = time.monotonic()
+
+    def due(self, state: State) -> bool:
+        settings = self.run.settings
+        return (
+            state.step % settings.checkpoint_steps == 0
+            or time.monotonic() - self.at >= 60 * settings.checkpoint_minutes
+        )
+
+    def save(self, state: State) -> float:
+        """Returns the seconds it took."""
+        began = time.monotonic()
+        if state.step != self.step or not state.step:
+            self.run.save(state)
+        self.step, self.at = state.step, time.monotonic()
+        return self.at - began
+
+
+def _line(state: State, progress: float) -> dict[str, Any]:
+    """What every log line begins with."""
+    elapsed, progress = round(state.elapsed, 3), round(progress, 6)
+    return {"step": state.step, "elapsed": elapsed, "progress": progress, "tokens": state.tokens}
+
+
+def _hopeless(state: State) -> UserError:
+    return UserError(
+        f"the loss has not been finite for {HOPELESS} steps (now step {state.step}); the weights were not touched. "
+        "Lower training.learning_rate, or look for damaged weights given with --init"
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one step found: (loss, correct, count) by objective, as sums."""
+
+    scores: dict[str, tuple[float, float, int]]
+    norm: float
+    tokens: int
+    padding: float
+    cursors: Cursors
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.norm) and all(math.isfinite(loss) for loss, _, _ in self.scores.values())
+
+
+def _gradients(run: Run, state: State, progress: float) -> Measured:
     """Forward and backward over the step's slices; touches nothing but gradients."""
     run.optimizer.zero_grad(set_to_none=True)
     slices, cursors = run.source(progress, state.cursors)
@@ -206,7 +244,7 @@ def _gradients(run: Run, state: State, progress: float) -> tuple[dict[str, Measu
     for batch in batches:
         for name, count in run.learner.answer_counts(batch).items():
             counts[name] = counts.get(name, 0) + count
-    totals: dict[str, tuple[Tensor, Tensor]] = {}
+    totals = {name: torch.zeros(2, device=run.device) for name in counts}
     run.learner.train()
     for number, batch in enumerate(batches):
         torch.manual_seed(seed_of(run.settings.seed, DROPOUT, state.step, number))
@@ -214,13 +252,15 @@ def _gradients(run: Run, state: State, progress: float) -> tuple[dict[str, Measu
             scores = run.learner(batch)
         _objective_sum(run.learner, scores, counts).backward()
         for name, score in scores.items():
-            loss, correct = totals.get(name, (0.0, 0.0))
-            totals[name] = (loss + score.loss.detach(), correct + score.correct)
+            totals[name] += torch.stack([score.loss.detach(), score.correct.to(score.loss.dtype)])
     norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.settings.clip)
-    tokens = sum(len(batch.ids) for batch in batches)
-    measured = {n: Measured(float(a), float(b), counts[n], tokens) for n, (a, b) in totals.items()}
-    padding = sum(padding_share(b.lengths, run.device) for b in batches) / len(batches)
-    return measured, cursors, float(norm), padding
+    return Measured(
+        {name: (*total.tolist(), counts[name]) for name, total in totals.items()},
+        float(norm),
+        sum(len(batch.ids) for batch in batches),
+        sum(padding_share(batch.lengths, run.device) for batch in batches) / len(batches),
+        cursors,
+    )
 
 
 def _objective_sum(learner: Learner, scores: dict[str, Score], counts: dict[str, int]) -> Tensor:
@@ -238,43 +278,37 @@ def autocast(device: torch.device, precision: str) -> Any:
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One objective's sums over a step."""
-
-    loss: float
-    correct: float
-    count: int
-    tokens: int
-
-
 class Window:
-    """Sums over the steps since the last log line."""
+    """Means over the steps since the last log line; `failures` counts steps in a row that were not finite."""
 
-    def __init__(self) -> None:
-        self.sums: dict[str, list[float]] = {}
-        self.norm = 0.0
-        self.padding = 0.0
-        self.steps = 0
-        self.skipped = 0
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.sums: dict[str, tuple[float, float, int]] = {}
+        self.norm = self.padding = 0.0
+        self.steps = self.skipped = 0
 
-    def add(self, scores: dict[str, Measured], norm: float, padding: float, finite: bool) -> int:
+    def add(self, step: Measured) -> None:
         self.steps += 1
-        self.skipped += not finite
-        self.padding += padding
-        if finite:
-            self.norm += norm
-            for name, score in scores.items():
-                sums = self.sums.setdefault(name, [0.0, 0.0, 0.0])
-                for i, value in enumerate((score.loss, score.correct, score.count)):
-                    sums[i] += value
-        return max((score.tokens for score in scores.values()), default=0)
+        self.padding += step.padding
+        if not step.finite:
+            self.skipped += 1
+            self.failures += 1
+            return
+        self.failures = 0
+        self.norm += step.norm
+        add_scores(self.sums, step.scores)
 
     def means(self) -> dict[str, float]:
-        means = summarise({name: (sums[0], sums[1], int(sums[2])) for name, sums in self.sums.items()})
+        means = summarise(self.sums)
         means["gradient_norm"] = self.norm / max(1, self.steps - self.skipped)
         means["padding"] = self.padding / max(1, self.steps)
         return means | ({"skipped": self.skipped} if self.skipped else {})
+
+
+def add_scores(sums: dict[str, tuple[float, float, int]], more: dict[str, tuple[float, float, int]]) -> None:
+    for name, (loss, correct, count) in more.items():
+        before = sums.get(name, (0.0, 0.0, 0))
+        sums[name] = (before[0] + loss, before[1] + correct, before[2] + count)
 
 
 def summarise(sums: dict[str, tuple[float, float, int]]) -> dict[str, float]:
@@ -294,7 +328,5 @@ def evaluate(learner: Learner, batches: list[Batch], device: torch.device, preci
     for batch in batches:
         with autocast(device, precision):
             scores = learner(batch)
-        for name, score in scores.items():
-            loss, correct, count = sums.get(name, (0.0, 0.0, 0))
-            sums[name] = (loss + float(score.loss), correct + float(score.correct), count + score.count)
+        add_scores(sums, {n: (float(s.loss), float(s.correct), s.count) for n, s in scores.items()})
     return summarise(sums)

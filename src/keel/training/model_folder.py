@@ -111,7 +111,8 @@ def _backbone_for(model_type: Any, folder: Path) -> Any:
     }
     if model_type not in known:
         raise UserError(
-            f"{folder / 'config.json'}: model_type '{model_type}' is not one Keel knows.{suggest(str(model_type), known)}"
+            f"{folder / 'config.json'}: model_type '{model_type}' is not one Keel knows."
+            f"{suggest(str(model_type), known)}"
         )
     return known[model_type]
 

@@ -1,0 +1,49 @@
+"""What the tokenizers library does to single characters, asked once per distinct character.
+
+In: code points. Out: whether a character belongs to the word it stands in, and what it becomes.
+
+Notable choices
+- BERT's normaliser and splitter look at one character at a time, so their whole behaviour can be had by trying each
+  character between two letters. Nothing about Unicode is written down here again, and nothing can drift apart.
+- Characters are arrays of code points, so that a block of text is handled by numpy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenizers import Tokenizer
+
+CODE_POINTS = 0x110000
+UNSEEN, VANISHES, JOINS, STANDS_ALONE, ODD = range(5)  # what a character does to the word it stands in
+
+
+def code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+
+
+class Characters:
+    """A table that fills itself as characters are met."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._normalise = tokenizer.normalizer.normalize_str
+        self._split = tokenizer.pre_tokenizer.pre_tokenize_str
+        self._kinds = np.full(CODE_POINTS, UNSEEN, dtype=np.uint8)
+        self.images: dict[int, list[str]] = {}  # the words, or parts of words, that a character turns into
+
+    def kinds(self, points: np.ndarray) -> np.ndarray:
+        kinds = self._kinds[points]
+        if (kinds == UNSEEN).any():
+            for point in np.unique(points[kinds == UNSEEN]).tolist():
+                self._kinds[point], self.images[point] = self._try(chr(point))
+            kinds = self._kinds[points]
+        return kinds
+
+    def _try(self, character: str) -> tuple[int, list[str]]:
+        words = [word for word, _ in self._split(self._normalise(f"a{character}a"))]
+        if len(words) == 1:
+            image = words[0][1:-1]
+            return (JOINS if image else VANISHES), [image]
+        if words[0] == words[-1] == "a":
+            return STANDS_ALONE, words[1:-1]
+        return ODD, [words[0][1:], *words[1:-1], words[-1][:-1]]

@@ -1,0 +1,207 @@
+"""What many tests share: a small generated text, a tokenizer and a corpus made from it by the real stages, the real
+command, and a tiny recipe.
+
+Everything is generated from a fixed seed and made once per session; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+VOCABULARY = 300
+TINY = (
+    "model.backbone.layers=1",
+    "model.backbone.width=32",
+    "model.backbone.heads=2",
+    "model.backbone.feed_forward=64",
+    "model.backbone.positions=64",
+    "data.length=32",
+    "training.batch_tokens=256",
+    "training.evaluation_tokens=512",
+    "training.log_steps=1",
+)
+
+# Bits must not depend on what the machine running the tests has set.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONUNBUFFERED": "1"}
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def english(source: random.Random) -> str:
+    subject = source.choice(("the old captain", "a young sailor", "our carpenter", "the tall ship", "every gull"))
+    verb = source.choice(("watches", "remembers", "follows", "repairs", "carries", "forgets"))
+    thing = source.choice(("the keel", "a broken mast", "seven lanterns", "the harbour", "an oak plank"))
+    time = source.choice(("at dawn", "before the storm", "in winter", "without a word", "near the island"))
+    return f"{subject} {verb} {thing} {time}.".capitalize()
+
+
+def chinese(source: random.Random) -> str:
+    subject = source.choice(("老船长", "年轻的水手", "木匠", "那条大船"))
+    verb = source.choice(("看着", "记得", "修理", "带来"))
+    thing = source.choice(("龙骨", "桅杆", "七盏灯", "港口"))
+    return f"{subject}{verb}{thing}。"
+
+
+def documents(seed: int, count: int) -> list[str]:
+    """Short documents of one to twelve sentences, one in six Chinese."""
+    source = random.Random(seed)
+    return [
+        " ".join((chinese if number % 6 == 5 else english)(source) for _ in range(source.randint(1, 12)))
+        for number in range(count)
+    ]
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "sea.jsonl"
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in documents(seed=1, count=240)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path(text_file: Path) -> Path:
+    from keel.stages.tokenizer import train
+
+    out = text_file.parent / "tokenizer"
+    train([str(text_file)], out, vocab_size=VOCABULARY)
+    return out
+
+
+@pytest.fixture(scope="session")
+def corpus_path(text_file: Path, tokenizer_path: Path) -> Path:
+    from keel.stages.corpus import build
+
+    out = text_file.parent / "corpus"
+    build([str(text_file)], str(tokenizer_path), str(out), workers=1, held_out=0.1)
+    return out
+
+
+@pytest.fixture(scope="session")
+def corpus(corpus_path: Path) -> Any:
+    from keel.corpus.store import Corpus
+
+    return Corpus.open(corpus_path)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tokenizer_path: Path) -> Any:
+    from keel.tokenizers.wordpiece import WordPiece
+
+    return WordPiece.load(tokenizer_path)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> tuple[str, ...]:
+    """Overrides that make bert-tiny a model of a few thousand parameters."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def tiny_options() -> list[str]:
+    """The same for the command line."""
+    return [part for override in TINY for part in ("--set", override)]
+
+
+@pytest.fixture(scope="session")
+def keel_command() -> list[str]:
+    """The installed console script, or the module where the package is only on the path."""
+    script = Path(sys.executable).with_name("keel")
+    return [str(script)] if script.exists() else [sys.executable, "-c", "from keel.cli.main import main; main()"]
+
+
+@pytest.fixture(scope="session")
+def keel(keel_command: list[str]) -> Command:
+    """Runs the real command to its end: `keel("fill", model, text, cwd=...)`."""
+
+    def run(*arguments: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*keel_command, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=timeout,
+            **{"env": ENVIRONMENT, **options},
+        )
+
+    return run
+
+
+@pytest.fixture
+def start_keel(keel_command: list[str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the real command and leaves it running; whatever still runs when the test ends is killed.
+
+    stderr goes to a file, whose path is the process' `log`: nobody has to empty a pipe.
+    """
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+        log = tmp_path / f"stderr-{len(started)}.txt"
+        with log.open("w") as stderr:
+            process = subprocess.Popen(
+                [*keel_command, *map(str, arguments)],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                text=True,
+                **{"env": ENVIRONMENT, **options},
+            )
+        process.log = log  # type: ignore[attr-defined]
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def one_line() -> Callable[[subprocess.CompletedProcess[str]], str]:
+    """The one line a curable error prints: nothing on stdout, exit code 2, no traceback."""
+
+    def check(done: subprocess.CompletedProcess[str]) -> str:
+        lines = done.stderr.splitlines()
+        assert done.returncode == 2, done
+        assert len(lines) == 1 and lines[0].startswith("keel: "), done.stderr
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr and "internal error" not in done.stderr
+        return lines[0]
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def make_rows() -> Callable[..., Any]:
+    """Rows of random ordinary tokens, [CLS] A [SEP] B [SEP], longest first."""
+
+    def make(lengths: Sequence[int], size: int, seed: int = 0) -> Any:
+        from keel.interfaces import Rows
+
+        source = np.random.default_rng(seed)
+        lengths = tuple(sorted(lengths, reverse=True))
+        total = sum(lengths)
+        stops = np.cumsum(lengths)
+        ids, special, segments = source.integers(5, size, total), np.zeros(total, bool), np.zeros(total, np.int64)
+        for length, stop in zip(lengths, stops, strict=True):
+            start, middle = stop - length, stop - length + length // 2
+            ids[start], ids[[middle, stop - 1]] = 2, 3
+            special[[start, middle, stop - 1]] = True
+            segments[middle + 1 : stop] = 1
+        answers = {"next_sentence": source.integers(0, 2, len(lengths))}
+        keys = source.integers(0, 2**63, len(lengths)).astype(np.uint64)
+        return Rows(ids, lengths, segments, special, np.ones(total, bool), keys, answers)
+
+    return make
