@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from keel.stages import corpus, tokenizer
 from keel.text.readers import read
-from tokenizers import Tokenizer
 
 
 def made_up_text(folder: Path, documents: int = 4000) -> Path:

@@ -27,26 +27,8 @@ def sentences(text: str | None) -> list[str]:
         if len(found) == SENTENCES:
             return found
     random = np.random.default_rng(0)
-    words = [
-        "the",
-        "a",
-        "cat",
-        "ship",
-        "keel",
-        "small",
-        "of",
-        "on",
-        "in",
-        "runs",
-        "sails",
-        "over",
-        "under",
-        "quickly",
-        "market",
-        "report",
-        "model",
-        "people",
-        "two",
+    words = list("aeiou") + [
+        a + b for a in ("the", "ship", "keel", "sail", "wind") for b in ("", "s", "ing", "ed", "er")
     ]
     lengths = np.clip(np.rint(random.lognormal(2.35, 0.5, SENTENCES)), 4, 60).astype(int)
     return [" ".join(random.choice(words, n)) + "." for n in lengths]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,13 @@ Document = list[list[int]]  # sentences of ids
 DOCUMENTS = st.lists(
     st.lists(st.lists(st.integers(0, 60000), min_size=1, max_size=6), min_size=1, max_size=5), min_size=1, max_size=12
 )
-SAME_FOLDER = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SAME_FOLDER = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small files are written here, and the machine does not go down meanwhile."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def hash_of(document: Document) -> int:
@@ -48,7 +56,7 @@ def contents(corpus: Corpus) -> list[Document]:
     found = []
     for number in range(corpus.documents):
         bounds = corpus.sentence_bounds(number).tolist()
-        found.append([corpus.ids(a, b).tolist() for a, b in zip(bounds, bounds[1:], strict=False)])
+        found.append([corpus.ids(a, b).tolist() for a, b in pairwise(bounds)])
         starts = corpus.word_starts(bounds[0], bounds[-1])
         assert starts.dtype == bool
         assert starts.tolist() == [i % 3 == 0 for sentence in found[-1] for i in sentence]

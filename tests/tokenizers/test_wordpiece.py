@@ -124,6 +124,7 @@ def test_saving_and_loading_keep_everything(tokenizer: WordPiece, tmp_path: Path
     assert np.array_equal(again.continues, [token.startswith("##") for token in again.vocabulary])
     cased = WordPiece.train(SENTENCES, size=200, lowercase=False)
     assert cased.fingerprint() != tokenizer.fingerprint()
+    assert WordPiece.train(SENTENCES, size=200, strip_accents=True).fingerprint() == tokenizer.fingerprint()
 
 
 def test_the_config_beside_a_tokenizer_json_wins(tokenizer: WordPiece, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from keel.tokenizers.characters import CODE_POINTS, JOINS, VANISHES, Characters, code_points
-from tokenizers import Tokenizer
 
 BLOCK_CHARACTERS = 1_000_000
 

@@ -11,7 +11,6 @@ Notable choices
 from __future__ import annotations
 
 import numpy as np
-
 from tokenizers import Tokenizer
 
 CODE_POINTS = 0x110000

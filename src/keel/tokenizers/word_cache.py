@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from keel.tokenizers.characters import CODE_POINTS, ODD, STANDS_ALONE, Characters, code_points
-from tokenizers import Tokenizer
 
 WORDS_REMEMBERED = 100_000
 LONGEST_REMEMBERED = 40

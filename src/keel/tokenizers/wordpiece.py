@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from keel.checkpoint import MANIFEST, verify_folder
 from keel.errors import UserError
 from keel.tokenizers.alphabet import Alphabet, find
 from keel.tokenizers.word_cache import WordCache
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
@@ -52,7 +52,7 @@ class WordPiece:
         self.strips_accents = self.lowercase if strips is None else bool(strips)
         self.vocabulary = [token for token, _ in entries]
         self.size = len(entries)
-        self.pad, self.unk, self.cls, self.sep, self.mask = (tokenizer.token_to_id(token) for token in SPECIAL)
+        self.pad, self.unk, self.cls, self.sep, self.mask = (int(tokenizer.token_to_id(token)) for token in SPECIAL)
         self.continues = np.array([token.startswith(CONTINUATION) for token in self.vocabulary], dtype=bool)
         self._words = WordCache(tokenizer, self.continues)
 
@@ -132,8 +132,9 @@ class WordPiece:
         return all(ids(c) is not None or ids(f"{CONTINUATION}{c}") is not None for c in normalised)
 
     def fingerprint(self) -> str:
-        """Names the vocabulary and the normalisation: equal fingerprints give equal ids for every text."""
-        content = json.dumps([self.vocabulary, self.normalisation], ensure_ascii=True, sort_keys=True)
+        """Names the vocabulary and what normalising does, however that was said (`strip_accents` may be implied)."""
+        settings = self.normalisation | {"strip_accents": self.strips_accents}
+        content = json.dumps([self.vocabulary, settings], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
 
