@@ -52,7 +52,7 @@ class WordPiece:
         self.strips_accents = self.lowercase if strips is None else bool(strips)
         self.vocabulary = [token for token, _ in entries]
         self.size = len(entries)
-        self.pad, self.unk, self.cls, self.sep, self.mask = (int(tokenizer.token_to_id(token)) for token in SPECIAL)
+        self.pad, self.unk, self.cls, self.sep, self.mask = (dict(entries)[token] for token in SPECIAL)
         self.continues = np.array([token.startswith(CONTINUATION) for token in self.vocabulary], dtype=bool)
         self._words = WordCache(tokenizer, self.continues)
 
