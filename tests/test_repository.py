@@ -116,6 +116,16 @@ def test_commands_in_the_pages_exist(page: Path) -> None:
             load(recipe, values.get("overrides") or [])  # an unknown recipe or key raises
 
 
+def test_recipes_in_the_pages_are_valid(tmp_path: Path) -> None:
+    from keel.recipe import load
+
+    for page in pages():
+        for number, text in enumerate(blocks(page, "yaml")):
+            file = tmp_path / f"{page.stem}-{number}.yaml"
+            file.write_text(text, encoding="utf-8")
+            load(str(file))
+
+
 def test_an_invented_option_is_noticed() -> None:
     assert parse("keel recipe show bert-mini")[0] == "recipe show"
     with pytest.raises(Exception, match="--colour"):

@@ -73,10 +73,12 @@ def write_folder(target: Path, made_by: dict[str, Any]) -> Iterator[Path]:
         yield temporary
         write_manifest(temporary, made_by)
         sync(temporary)
+        before = target.parent / f"{TEMPORARY}old-{target.name}"
         if target.exists():
-            shutil.rmtree(target)
+            target.rename(before)
         temporary.rename(target)
         sync(target.parent)
+        shutil.rmtree(before, ignore_errors=True)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -99,6 +101,16 @@ def verify_folder(folder: Path) -> dict[str, Any]:
         if path.stat().st_size != expected["bytes"] or sha256(path) != expected["sha256"]:
             raise UserError(f"{path}: damaged (its SHA-256 is not the one in {MANIFEST}); restore it from a copy")
     return content
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """A safetensors file with the permissions any other new file would have (the library makes it private)."""
+    from safetensors.torch import save_file
+
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def read_tensors(folder: Path, name: str = "model", pickle: bool = False) -> dict[str, Tensor]:

@@ -9,8 +9,8 @@ document; the sentences that B gave up start the next row. Too long a pair loses
 segment.
 
 Notable choice: a single sentence has nothing to follow it, so such rows must be random pairs. Left alone (as in the
-original) they tilt the labels, up to 70 % random on short documents; here each forced random row is made up for by a
-later row that could have been random, so the labels stay at half and half wherever the text allows it.
+original) they tilt the labels towards random, the more the shorter the documents; here each forced random row is made
+up for by a later row that could have been random, so the labels stay at half and half wherever the text allows it.
 """
 
 from __future__ import annotations

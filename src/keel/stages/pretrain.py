@@ -216,7 +216,7 @@ def _card(recipe: Recipe, data: Data) -> str:
         "`recipe.yaml`.\n\n"
         '```python\nimport keel\n\nmodel = keel.load("this-folder")\n'
         'model.fill("Paris is the [MASK] of France.")\nmodel.encode(["a text"])\n```\n\n'
-        "The folder also opens with `transformers.AutoModelForPreTraining.from_pretrained`.\n"
+        "The folder also opens in `transformers`, with the class named under `architectures` in `config.json`.\n"
     )
 
 

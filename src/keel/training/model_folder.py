@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from keel import catalog, checkpoint
@@ -39,7 +38,7 @@ def save_model(folder: Path, learner: Learner, tokenizer: WordPiece, card: str) 
     config["architectures"] = [_architecture(set(learner.objectives))]
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     tensors = checkpoint.to_published(learner.named_tensors(), border.names(backbone.config))
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    checkpoint.write_tensors(folder / "model.safetensors", tensors)
     tokenizer.save(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from keel import checkpoint
 from keel.corpus.stream import Cursor
@@ -75,7 +74,7 @@ class RunFolder:
         if not target.exists():
             with self._disk_full_explained(), checkpoint.write_folder(target, {"keel": "pretrain", **facts}) as folder:
                 save_model(folder, learner, tokenizer, card)
-                save_file(optimizer_tensors(optimizer, learner), folder / "state.safetensors")
+                checkpoint.write_tensors(folder / "state.safetensors", optimizer_tensors(optimizer, learner))
                 (folder / "run.json").write_text(json.dumps({**asdict(state), **facts}, indent=2))
                 (folder / "recipe.yaml").write_text(recipe_yaml, encoding="utf-8")
         for old in self.steps()[:-keep]:

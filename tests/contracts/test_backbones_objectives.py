@@ -1,0 +1,331 @@
+"""What every backbone and every objective owes the others, asked of each file in the two folders.
+
+A new file is tested by existing. Each pair is tried on a flat batch of mixed lengths: on the CPU, and with fake tensors
+on a fake cuda device, where a hard-coded device or a hidden wait for the device (`.item()`) is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from keel import catalog
+from keel.checkpoint import from_published, to_published
+from keel.errors import UserError
+from keel.interfaces import Backbone, Batch, Objective, Rows
+from keel.training.learner import Learner
+from keel.training.loop import _objective_sum
+from keel.training.model_folder import assemble
+
+SIZE = 70
+LENGTHS = (32, 21, 21, 12, 7, 7, 5)
+SMALL = {
+    "vocabulary": SIZE,
+    "layers": 2,
+    "width": 16,
+    "heads": 2,
+    "feed_forward": 24,
+    "positions": 32,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+BACKBONES, OBJECTIVES = catalog.names("backbones"), catalog.names("objectives")
+
+
+class Vocabulary:
+    size, pad, unk, cls, sep, mask = SIZE, 0, 1, 2, 3, 4
+
+
+def make_backbone(name: str, **options: Any) -> Backbone:
+    kind = catalog.find("backbones", name)
+    known = {key: value for key, value in (SMALL | options).items() if key in kind.Config.model_fields}
+    backbone: Backbone = kind(kind.Config(**known))
+    return backbone
+
+
+def make_learner(backbone: str, objectives: list[str], **options: Any) -> Learner:
+    try:
+        learner = assemble(make_backbone(backbone, **options), {name: {} for name in objectives})
+    except UserError as error:
+        pytest.skip(f"{backbone} does not go with {objectives}: {error}")
+    if not any(p.is_meta for p in learner.parameters()):
+        generator = torch.Generator().manual_seed(0)
+        learner.backbone.start(generator)
+        with torch.no_grad():  # biases and norms that start at 0 and 1 would hide mistakes
+            for parameter in learner.parameters():
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return learner
+
+
+def prepared(learner: Learner, rows: Rows, device: str = "cpu") -> Batch:
+    return learner.prepare(rows, Vocabulary(), device)  # type: ignore[arg-type]
+
+
+pairs = pytest.mark.parametrize(
+    "backbone, objectives",
+    [(b, [o]) for b in BACKBONES for o in OBJECTIVES] + [(b, OBJECTIVES) for b in BACKBONES],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+each_backbone = pytest.mark.parametrize("backbone", BACKBONES)
+
+
+@pytest.fixture
+def rows(make_rows: Callable[..., Rows]) -> Rows:
+    made: Rows = make_rows(LENGTHS, SIZE)
+    return made
+
+
+def test_there_is_something_to_test() -> None:
+    assert "bert" in BACKBONES and {"masked_lm", "next_sentence"} <= set(OBJECTIVES)
+    for name in BACKBONES:
+        assert issubclass(catalog.find("backbones", name), Backbone)
+    for name in OBJECTIVES:
+        kind = catalog.find("objectives", name)
+        assert issubclass(kind, Objective) and kind.name == name, "an objective is called as its file is"
+        assert kind.Config().weight > 0, "an objective needs no options, and has a weight"
+
+
+@pairs
+def test_losses_are_finite_and_gradients_reach_every_parameter(
+    backbone: str, objectives: list[str], rows: Rows
+) -> None:
+    learner = make_learner(backbone, objectives).train()
+    batch = prepared(learner, rows)
+    scores = learner(batch)
+    counts = learner.answer_counts(batch)
+    assert set(scores) == set(objectives)
+    for name, score in scores.items():
+        assert score.loss.shape == () and torch.isfinite(score.loss) and float(score.loss.detach()) > 0
+        assert score.count == counts[name] > 0
+        assert 0 <= int(score.correct) <= score.count
+    _objective_sum(learner, scores, counts).backward()
+    without = {
+        name
+        for name, p in learner.named_parameters()
+        if p.grad is None or not torch.isfinite(p.grad).all() or not p.grad.abs().sum() > 0
+    }
+    if objectives == OBJECTIVES:
+        assert not without, "all objectives together use all of the model"
+    assert not {name for name in without if name.startswith("objectives.")}
+    pooler = {name for name, _ in learner.named_parameters() if name.startswith("backbone.pooler")}
+    assert without <= pooler, "only the pooler is for some objectives alone"
+
+
+@pairs
+def test_rows_together_answer_as_each_row_alone(backbone: str, objectives: list[str], rows: Rows) -> None:
+    learner = make_learner(backbone, objectives).eval()
+    with torch.no_grad():
+        together = learner(prepared(learner, rows))
+        alone = [learner(prepared(learner, rows.pick([row]))) for row in range(len(LENGTHS))]
+    for name, score in together.items():
+        assert float(score.loss) == pytest.approx(sum(float(part[name].loss) for part in alone), rel=1e-5)
+        assert int(score.correct) == sum(int(part[name].correct) for part in alone)
+        assert score.count == sum(part[name].count for part in alone)
+
+
+@pairs
+def test_predictions_are_what_is_scored(backbone: str, objectives: list[str], rows: Rows) -> None:
+    learner = make_learner(backbone, objectives).eval()
+    batch = prepared(learner, rows)
+    with torch.no_grad():
+        scores = learner(batch)
+        for name in objectives:
+            logits = learner.objectives[name].predict(learner.backbone, batch)  # type: ignore[operator]
+            assert len(logits) == scores[name].count
+            right = logits.argmax(-1) == batch.targets[f"{name}.answers"]
+            assert int(right.sum()) == int(scores[name].correct)
+
+
+@pairs
+def test_hiding_is_repeatable_and_gives_only_targets_of_its_own(
+    backbone: str, objectives: list[str], rows: Rows
+) -> None:
+    learner = make_learner(backbone, objectives)
+    one, two = prepared(learner, rows), prepared(learner, rows)
+    assert torch.equal(one.ids, two.ids) and one.lengths == rows.lengths
+    assert one.targets.keys() == two.targets.keys()
+    assert all(torch.equal(one.targets[name], two.targets[name]) for name in one.targets)
+    assert all(any(name.startswith(f"{o}.") for o in objectives) for name in one.targets)
+    assert all(f"{name}.answers" in one.targets for name in objectives)
+
+
+@each_backbone
+def test_vectors_do_not_depend_on_company(backbone: str, rows: Rows) -> None:
+    model = make_learner(backbone, OBJECTIVES).backbone.eval()
+    with torch.no_grad():
+        together = model(Batch.of(rows, {})).vectors
+        alone = torch.cat([model(Batch.of(rows.pick([row]), {})).vectors for row in range(len(LENGTHS))])
+    assert together.shape == (sum(LENGTHS), model.width)
+    assert float((together - alone).abs().max()) <= 1e-5
+
+
+@each_backbone
+def test_every_layer_ends_with_the_answer(backbone: str, rows: Rows) -> None:
+    model = make_learner(backbone, OBJECTIVES).backbone.eval()
+    with torch.no_grad():
+        plain, layered = model(Batch.of(rows, {})), model(Batch.of(rows, {}), every_layer=True)
+    assert plain.layers == () and len(layered.layers) >= 2
+    assert torch.equal(layered.layers[-1], layered.vectors) and torch.equal(plain.vectors, layered.vectors)
+    assert all(layer.shape == plain.vectors.shape for layer in layered.layers)
+    assert model.token_table().shape == (SIZE, model.width)
+
+
+@each_backbone
+def test_fresh_weights_are_a_function_of_the_generator(backbone: str) -> None:
+    tables = []
+    for seed in (1, 1, 2):
+        model = make_backbone(backbone)
+        model.start(torch.Generator().manual_seed(seed))
+        tables.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(tables[0], tables[1]) and not torch.equal(tables[0], tables[2])
+    assert torch.isfinite(tables[0]).all()
+
+
+@each_backbone
+def test_dropout_works_in_training_only(backbone: str, rows: Rows) -> None:
+    model = make_learner(backbone, OBJECTIVES, dropout=0.3, attention_dropout=0.3).backbone
+    batch = Batch.of(rows, {})
+
+    def vectors(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            answer: torch.Tensor = model(batch).vectors
+        return answer
+
+    model.train()
+    assert torch.equal(vectors(1), vectors(1)) and not torch.equal(vectors(1), vectors(2))
+    model.eval()
+    assert torch.equal(vectors(1), vectors(2))
+
+
+@each_backbone
+def test_published_names_and_config_carry_everything_both_ways(backbone: str, tmp_path: Path) -> None:
+    learner = make_learner(backbone, OBJECTIVES)
+    border = learner.backbone.published
+    names = border.names(learner.backbone.config)
+    tensors = learner.named_tensors()
+    published = to_published(tensors, names)
+    back = from_published(border.tidy(published), names, tmp_path)
+    assert back.keys() == tensors.keys(), "every tensor has a published name"
+    assert all(torch.equal(back[name], tensors[name]) for name in tensors)
+    config = border.config_from(border.config_to(learner.backbone.config, 0), set(published))
+    other = type(learner.backbone)(config)
+    assert {n: p.shape for n, p in other.named_parameters()} == {
+        n: p.shape for n, p in learner.backbone.named_parameters()
+    }
+
+
+@pairs
+def test_nothing_is_tied_to_the_cpu(backbone: str, objectives: list[str], rows: Rows) -> None:
+    """A whole training step on a device that is not there: shapes and devices are real, numbers are not."""
+    with FakeTensorMode():
+        learner = make_learner(backbone, [], dropout=0.1, attention_dropout=0.1) if not objectives else None
+        with torch.device("cuda"):
+            kind = catalog.find("backbones", backbone)
+            known = {k: v for k, v in (SMALL | {"dropout": 0.1}).items() if k in kind.Config.model_fields}
+            try:
+                learner = assemble(kind(kind.Config(**known)), {name: {} for name in objectives})
+            except UserError as error:
+                pytest.skip(str(error))
+        assert {p.device.type for p in learner.parameters()} == {"cuda"}
+        batch = prepared(learner.train(), rows, "cuda")
+        assert batch.ids.device.type == "cuda" and batch.starts.device.type == "cuda"
+        scores = learner(batch)
+        total = _objective_sum(learner, scores, learner.answer_counts(batch))
+        assert total.device.type == "cuda" and {s.correct.device.type for s in scores.values()} == {"cuda"}
+        total.backward()
+        assert {p.grad.device.type for p in learner.parameters() if p.grad is not None} == {"cuda"}
+        for name in objectives:
+            assert learner.objectives[name].predict(learner.backbone, batch).device.type == "cuda"  # type: ignore[operator]
+
+
+def test_the_fake_device_finds_a_hidden_wait_and_a_hard_coded_device() -> None:
+    """The test above can fail: both mistakes are errors under the mode."""
+    with FakeTensorMode():
+        there = torch.ones(3, device="cuda")
+        with pytest.raises(Exception, match="item|data-dependent|scalar|DataDependent"):
+            there.sum().item()
+        with pytest.raises(Exception, match="device"):
+            there + torch.arange(3)
+
+
+def test_a_step_of_the_loop_runs_on_another_device(make_rows: Callable[..., Rows]) -> None:
+    """Everything `_gradients` does up to the figures it reads back at its end, which is the one wait of a step."""
+    from keel.training import loop
+    from keel.training.settings import TrainingSettings
+
+    rows = make_rows(LENGTHS, SIZE)
+    with FakeTensorMode():
+        with torch.device("cuda"):
+            learner = assemble(make_backbone("bert"), {"masked_lm": {}, "next_sentence": {}})
+        optimizer = torch.optim.AdamW(learner.parameters())
+        settings = TrainingSettings()
+        nothing: Any = lambda *_: None  # noqa: E731
+        run = loop.Run(
+            learner,
+            optimizer,
+            Vocabulary(),  # type: ignore[arg-type]
+            lambda progress, cursors: ([rows.pick([0, 1]), rows.pick([2, 3])], cursors),
+            settings,
+            loop.State(),
+            torch.device("cuda"),
+            "fp32",
+            dict,
+            nothing,
+            nothing,
+            nothing,
+        )
+        with pytest.raises(Exception, match="item|data-dependent|scalar|DataDependent|tolist|numpy|fake"):
+            loop._gradients(run, loop.State(), 0.0)
+        assert all(p.grad is not None for p in learner.parameters()), "the first wait comes after the last slice"
+
+
+def lengths_drawn(seed: int) -> tuple[int, ...]:
+    source = np.random.default_rng(seed)
+    return tuple(sorted(source.integers(1, 40, source.integers(1, 12)).tolist(), reverse=True))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_padded_and_the_dense_attention_agree(seed: int) -> None:
+    """Accelerators pad inside the kernel, CPUs do not: same answers, same gradients."""
+    from keel.layers.attention import _attend_dense, _attend_padded
+
+    lengths = lengths_drawn(seed)
+    generator = torch.Generator().manual_seed(seed)
+    qkv = torch.randn(sum(lengths), 3 * 24, generator=generator)
+    upstream = torch.randn(sum(lengths), 24, generator=generator)
+    answers = []
+    for attend in (_attend_dense, _attend_padded):
+        given = qkv.clone().requires_grad_()
+        mixed = attend(given, lengths, 4, 0.0)
+        mixed.backward(upstream)
+        answers.append((mixed.detach(), given.grad))
+    (dense, dense_gradient), (padded, padded_gradient) = answers
+    assert dense.shape == padded.shape == (sum(lengths), 24)
+    assert float((dense - padded).abs().max()) <= 1e-5
+    assert float((dense_gradient - padded_gradient).abs().max()) <= 1e-5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_attention_is_the_published_formula(seed: int) -> None:
+    """softmax(Q K^T / sqrt(d)) V, row by row and head by head, in double precision."""
+    from keel.layers.attention import _attend_dense
+
+    lengths, heads, depth = lengths_drawn(100 + seed), 3, 5
+    generator = torch.Generator().manual_seed(seed)
+    qkv = torch.randn(sum(lengths), 3 * heads * depth, generator=generator, dtype=torch.float64)
+    found = _attend_dense(qkv, lengths, heads, 0.0)
+    start = 0
+    for length in lengths:
+        q, k, v = qkv[start : start + length].view(length, 3, heads, depth).unbind(1)
+        for head in range(heads):
+            chances = (q[:, head] @ k[:, head].t() / depth**0.5).softmax(-1)
+            mine = found[start : start + length, head * depth : (head + 1) * depth]
+            assert float((chances @ v[:, head] - mine).abs().max()) <= 1e-10
+        start += length
