@@ -1,11 +1,14 @@
 """What every backbone and every objective owes the others, asked of each file in the two folders.
 
 A new file is tested by existing. Each pair is tried on a flat batch of mixed lengths: on the CPU, and with fake tensors
-on a fake cuda device, where a hard-coded device or a hidden wait for the device (`.item()`) is an error.
+on a device that is not there, where a hard-coded device or a hidden wait for the device (`.item()`) is an error.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from keel import catalog
 from keel.checkpoint import from_published, to_published
@@ -54,12 +56,11 @@ def make_learner(backbone: str, objectives: list[str], **options: Any) -> Learne
         learner = assemble(make_backbone(backbone, **options), {name: {} for name in objectives})
     except UserError as error:
         pytest.skip(f"{backbone} does not go with {objectives}: {error}")
-    if not any(p.is_meta for p in learner.parameters()):
-        generator = torch.Generator().manual_seed(0)
-        learner.backbone.start(generator)
-        with torch.no_grad():  # biases and norms that start at 0 and 1 would hide mistakes
-            for parameter in learner.parameters():
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    generator = torch.Generator().manual_seed(0)
+    learner.backbone.start(generator)
+    with torch.no_grad():  # biases and norms that start at 0 and 1 would hide mistakes
+        for parameter in learner.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
     return learner
 
 
@@ -221,69 +222,34 @@ def test_published_names_and_config_carry_everything_both_ways(backbone: str, tm
     }
 
 
+@pytest.fixture(scope="module")
+def elsewhere() -> dict[str, Any]:
+    """What happened on a device that is not the CPU; see fake_device.py."""
+    program = Path(__file__).with_name("fake_device.py")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+    if "_setup_privateuseone_for_python_backend" in done.stderr:
+        pytest.skip("this torch cannot register a device from Python")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 @pairs
-def test_nothing_is_tied_to_the_cpu(backbone: str, objectives: list[str], rows: Rows) -> None:
-    """A whole training step on a device that is not there: shapes and devices are real, numbers are not."""
-    with FakeTensorMode():
-        learner = make_learner(backbone, [], dropout=0.1, attention_dropout=0.1) if not objectives else None
-        with torch.device("cuda"):
-            kind = catalog.find("backbones", backbone)
-            known = {k: v for k, v in (SMALL | {"dropout": 0.1}).items() if k in kind.Config.model_fields}
-            try:
-                learner = assemble(kind(kind.Config(**known)), {name: {} for name in objectives})
-            except UserError as error:
-                pytest.skip(str(error))
-        assert {p.device.type for p in learner.parameters()} == {"cuda"}
-        batch = prepared(learner.train(), rows, "cuda")
-        assert batch.ids.device.type == "cuda" and batch.starts.device.type == "cuda"
-        scores = learner(batch)
-        total = _objective_sum(learner, scores, learner.answer_counts(batch))
-        assert total.device.type == "cuda" and {s.correct.device.type for s in scores.values()} == {"cuda"}
-        total.backward()
-        assert {p.grad.device.type for p in learner.parameters() if p.grad is not None} == {"cuda"}
-        for name in objectives:
-            assert learner.objectives[name].predict(learner.backbone, batch).device.type == "cuda"  # type: ignore[operator]
+def test_nothing_is_tied_to_the_cpu(backbone: str, objectives: list[str], elsewhere: dict[str, Any]) -> None:
+    """Forward, predictions and backward without a tensor on the wrong device or a wait for the device."""
+    found = elsewhere[f"{backbone} {'+'.join(objectives)}"]
+    if found.startswith("skip: "):
+        pytest.skip(found)
+    assert found == "ok"
 
 
-def test_the_fake_device_finds_a_hidden_wait_and_a_hard_coded_device() -> None:
-    """The test above can fail: both mistakes are errors under the mode."""
-    with FakeTensorMode():
-        there = torch.ones(3, device="cuda")
-        with pytest.raises(Exception, match="item|data-dependent|scalar|DataDependent"):
-            there.sum().item()
-        with pytest.raises(Exception, match="device"):
-            there + torch.arange(3)
+@each_backbone
+def test_a_step_waits_for_the_device_only_at_its_end(backbone: str, elsewhere: dict[str, Any]) -> None:
+    assert elsewhere[f"{backbone} loop"] == "ok"
 
 
-def test_a_step_of_the_loop_runs_on_another_device(make_rows: Callable[..., Rows]) -> None:
-    """Everything `_gradients` does up to the figures it reads back at its end, which is the one wait of a step."""
-    from keel.training import loop
-    from keel.training.settings import TrainingSettings
-
-    rows = make_rows(LENGTHS, SIZE)
-    with FakeTensorMode():
-        with torch.device("cuda"):
-            learner = assemble(make_backbone("bert"), {"masked_lm": {}, "next_sentence": {}})
-        optimizer = torch.optim.AdamW(learner.parameters())
-        settings = TrainingSettings()
-        nothing: Any = lambda *_: None  # noqa: E731
-        run = loop.Run(
-            learner,
-            optimizer,
-            Vocabulary(),  # type: ignore[arg-type]
-            lambda progress, cursors: ([rows.pick([0, 1]), rows.pick([2, 3])], cursors),
-            settings,
-            loop.State(),
-            torch.device("cuda"),
-            "fp32",
-            dict,
-            nothing,
-            nothing,
-            nothing,
-        )
-        with pytest.raises(Exception, match="item|data-dependent|scalar|DataDependent|tolist|numpy|fake"):
-            loop._gradients(run, loop.State(), 0.0)
-        assert all(p.grad is not None for p in learner.parameters()), "the first wait comes after the last slice"
+def test_the_fake_device_finds_what_it_is_there_to_find(elsewhere: dict[str, Any]) -> None:
+    assert elsewhere["mistakes"] and "ok" not in elsewhere["mistakes"].values()
 
 
 def lengths_drawn(seed: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ Notable choices
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -24,9 +25,9 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,17 +111,22 @@ def build(
         "held_out": held_out,
         "tokenizer": tokenizer.fingerprint(),
     }
-    with _alone_in(out):
-        if _is_written(out, task):
-            return _seal(out)
-        journal = _find_journal(out, task)
-        pieces = read(paths, documents, column, tuple(journal["cursor"]) if journal else (0, 0))
-        if journal is None:  # what can go wrong with the arguments has gone wrong before anything is written
-            settled, pieces = _settle_language(language, pieces, tokenizer)
-            journal = {"task": task, "modified": _modified(task), "language": settled, "writer": None}
-            journal |= {"cursor": [0, 0], "read_before": 0, "kept": 0, "rejected": {}}
-            checkpoint.write_file(out / JOURNAL, json.dumps(journal))
-        return _Build(paths, tokenizer, out, journal, report).run(pieces, workers)
+    try:
+        with _alone_in(out):
+            if _is_written(out, task):
+                return _seal(out)
+            journal = _find_journal(out, task)
+            pieces = read(paths, documents, column, tuple(journal["cursor"]) if journal else (0, 0))
+            if journal is None:  # what can go wrong with the arguments has gone wrong before anything is written
+                settled, pieces = _settle_language(language, pieces, tokenizer)
+                journal = {"task": _identity(task), "language": settled, "writer": None}
+                journal |= {"cursor": [0, 0], "read_before": 0, "kept": 0, "rejected": {}}
+                checkpoint.write_file(out / JOURNAL, json.dumps(journal))
+            return _Build(paths, tokenizer, out, task, journal, report).run(pieces, workers)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(f"{out}: the disk is full; make room, run the same command again, and it goes on") from None
 
 
 class _Build:
@@ -131,15 +137,16 @@ class _Build:
         paths: list[Path],
         tokenizer: WordPiece,
         out: Path,
+        task: dict[str, Any],
         journal: dict[str, Any],
         report: Callable[[Progress], None] | None,
     ) -> None:
         self.paths = paths
         self.tokenizer = tokenizer
         self.out = out
+        self.task = task
         self.journal = journal
         self.report = report
-        self.task = journal["task"]
         self.rejected = Counter(journal["rejected"])
         self.writer = Writer(out, tokenizer.size)
         self.saved = time.monotonic()
@@ -147,20 +154,19 @@ class _Build:
     def run(self, pieces: Iterator[Piece], workers: int | None) -> dict[str, Any]:
         self.tokenizer.save(self.out / TOKENIZER)
         self.writer.open(self.journal["writer"])
-        sizes = [file["bytes"] for file in self.task["files"]]
-        try:
-            for chunk, tokens in self._encoded(_chunks(pieces, self.paths), workers, sum(sizes)):
+        *before, total = accumulate((file["bytes"] for file in self.task["files"]), initial=0)
+        encoded = self._encoded(_chunks(pieces, self.paths), workers, total)
+        with contextlib.closing(self.writer), contextlib.closing(encoded):
+            for chunk, tokens in encoded:
                 self._store(chunk, tokens)
                 if time.monotonic() - self.saved >= JOURNAL_SECONDS:
                     self._save()
                 if self.report:
-                    done = sum(sizes[: chunk.marks[-1].file]) + chunk.position
-                    self.report(Progress(done, sum(sizes), self.journal["kept"], self.writer.tokens))
+                    done = before[chunk.marks[-1].file] + chunk.position
+                    self.report(Progress(done, total, self.journal["kept"], self.writer.counts["tokens"]))
             return self._finish()
-        finally:
-            self.writer.close()
 
-    def _encoded(self, chunks: Iterator[Chunk], workers: int | None, size: int) -> Iterator[tuple[Chunk, Tokens]]:
+    def _encoded(self, chunks: Iterator[Chunk], workers: int | None, size: int) -> Generator[tuple[Chunk, Tokens]]:
         if workers is None:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             workers = max(1, min(cores, size // BYTES_PER_WORKER))
@@ -209,12 +215,14 @@ class _Build:
         read_in_all = self.journal["read_before"] + self.journal["cursor"][1]
         kept, rejected = self.journal["kept"], dict(sorted(self.rejected.items()))
         assert read_in_all == kept + sum(rejected.values()), (read_in_all, kept, rejected)
+        assert kept == self.writer.counts["documents"], (kept, self.writer.counts)
         if not kept:
             raise self._nothing_kept()
+        account = {"files": len(self.paths), "read": read_in_all, "kept": kept, "rejected": rejected}
         self.writer.finish(
             self.task["held_out"],
             {
-                "account": {"files": len(self.paths), "read": read_in_all, "kept": kept, "rejected": rejected},
+                "account": account | {name: self.writer.counts[name] for name in ("sentences", "tokens")},
                 "settings": self.task | {"language": self.journal["language"]},
                 "tokenizer": self.task["tokenizer"],
             },
@@ -293,6 +301,8 @@ def _alone_in(out: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{out}: another build is writing here; wait for it or choose another --out") from None
+        except OSError:
+            pass  # some network file systems cannot lock a folder; there it is up to the user
         yield
     finally:
         os.close(handle)
@@ -304,7 +314,7 @@ def _is_written(out: Path, task: dict[str, Any]) -> bool:
     """True if only the manifest is missing. A finished corpus is refused."""
     if not (out / INFO).is_file() or (out / JOURNAL).is_file():
         return False
-    settings = json.loads((out / INFO).read_text(encoding="utf-8")).get("settings", {})
+    settings = _load(out / INFO).get("settings", {})
     same = all(settings.get(name) == value for name, value in task.items() if name != "language")
     if (out / checkpoint.MANIFEST).is_file() or not same:
         raise UserError(f"{out}: holds a finished corpus already; choose another --out, or remove it first")
@@ -316,7 +326,7 @@ def _seal(out: Path) -> dict[str, Any]:
     for leftover in out.glob(f"{checkpoint.TEMPORARY}*"):
         leftover.unlink()
     checkpoint.write_manifest(out, {"keel": __version__, "verb": "corpus build"})
-    account: dict[str, Any] = json.loads((out / INFO).read_text(encoding="utf-8"))["account"]
+    account: dict[str, Any] = _load(out / INFO)["account"]
     return account
 
 
@@ -326,11 +336,8 @@ def _find_journal(out: Path, task: dict[str, Any]) -> dict[str, Any] | None:
         if any(not path.name.startswith(checkpoint.TEMPORARY) for path in out.iterdir()):
             raise UserError(f"{out}: not empty, and not a corpus; choose another --out")
         return None
-    journal: dict[str, Any] = json.loads((out / JOURNAL).read_text(encoding="utf-8"))
-    before = journal["task"]
-    changed = [name for name in task if task[name] != before.get(name)]
-    if not changed and journal["modified"] != _modified(task):
-        changed = ["files (modified since)"]
+    journal = _load(out / JOURNAL)
+    changed = [name for name, value in _identity(task).items() if journal["task"].get(name) != value]
     if changed:
         raise UserError(
             f"{out}: holds an unfinished build with other {', '.join(changed)};"
@@ -339,5 +346,15 @@ def _find_journal(out: Path, task: dict[str, Any]) -> dict[str, Any] | None:
     return journal
 
 
-def _modified(task: dict[str, Any]) -> list[int]:
-    return [Path(file["path"]).stat().st_mtime_ns for file in task["files"]]
+def _identity(task: dict[str, Any]) -> dict[str, Any]:
+    """What must be equal for a build to go on. Of the files a hash: the journal is written often, they may be many."""
+    files = [(file["path"], file["bytes"], Path(file["path"]).stat().st_mtime_ns) for file in task["files"]]
+    return task | {"files": hashlib.sha256(json.dumps(files).encode()).hexdigest()}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(f"{path}: damaged (not the JSON Keel wrote); remove {path.parent} and build again") from None
+    return content

@@ -18,7 +18,7 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -109,7 +109,7 @@ def one_thread() -> Iterator[None]:
             os.environ[name] = before
 
 
-def encode_here(chunks: Iterator[C], tokenizer: WordPiece, language: str) -> Iterator[tuple[C, Tokens]]:
+def encode_here(chunks: Iterator[C], tokenizer: WordPiece, language: str) -> Generator[tuple[C, Tokens]]:
     """In this process."""
     for chunk in chunks:
         with one_thread():
@@ -117,7 +117,7 @@ def encode_here(chunks: Iterator[C], tokenizer: WordPiece, language: str) -> Ite
         yield chunk, tokens
 
 
-def encode_in_processes(chunks: Iterator[C], count: int, tokenizer: Path, language: str) -> Iterator[tuple[C, Tokens]]:
+def encode_in_processes(chunks: Iterator[C], count: int, tokenizer: Path, language: str) -> Generator[tuple[C, Tokens]]:
     """In `count` processes, each of which opens the tokenizer's folder for itself."""
     context = multiprocessing.get_context("spawn")
     load: dict[Connection, int] = {}

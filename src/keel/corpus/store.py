@@ -39,6 +39,7 @@ from keel.errors import UserError
 FORMAT = 1
 INFO, REJECTED, SHARDS, TOKENIZER, JOURNAL = "corpus.json", "rejected.jsonl", "shards", "tokenizer", "journal.json"
 SHARD_TOKENS = 64 << 20
+COUNTED = ("documents", "sentences", "tokens")
 KINDS = ("ids", "words", "sentences", "documents", "hashes")
 
 
@@ -115,8 +116,10 @@ class Writer:
         self.drop()
 
     @property
-    def tokens(self) -> int:
-        return sum(shard["tokens"] for shard in self.closed) + self.kept.tokens
+    def counts(self) -> dict[str, int]:
+        """What complete documents there are in all shards."""
+        here = asdict(self.kept)
+        return {name: here[name] + sum(shard[name] for shard in self.closed) for name in COUNTED}
 
     def write(self, encoded: Encoded) -> None:
         """Appends tokens and document ends; closes a shard after the document that fills it."""
@@ -173,9 +176,7 @@ class Writer:
             file.flush()
             os.fsync(file.fileno())
             file.close()
-        counts = asdict(self.kept)
-        del counts["loose"]
-        self.closed.append(counts)
+        self.closed.append({name: getattr(self.kept, name) for name in COUNTED})
         self.kept = self.place = Place()
 
     def finish(self, share: float, info: dict[str, Any]) -> None:
@@ -196,7 +197,7 @@ class Writer:
             **info,
             "held_out": {"share": share, "threshold": held_out_threshold(hashes, share)},
         }
-        checkpoint.write_file(self.folder / INFO, json.dumps(content, indent=2, ensure_ascii=False))
+        checkpoint.write_file(self.folder / INFO, json.dumps(content, indent=2))  # ASCII: any file name fits
 
     def close(self) -> None:
         for file in (*self.files.values(), self.rejected):
@@ -244,9 +245,7 @@ class Corpus:
         self.fingerprint = fingerprint
         self.tokenizer_path = path / TOKENIZER
         shards = info["shards"]
-        self.documents, self.sentences, self.tokens = (
-            sum(shard[kind] for shard in shards) for kind in ("documents", "sentences", "tokens")
-        )
+        self.documents, self.sentences, self.tokens = (sum(shard[name] for shard in shards) for name in COUNTED)
         ids = np.dtype(info["dtype"]).newbyteorder("<")
         dtypes = {"ids": ids, "words": "u1", "sentences": "<i8", "documents": "<i8", "hashes": "<u8"}
         self._shards = [

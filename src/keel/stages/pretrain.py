@@ -31,7 +31,7 @@ from keel.training.learner import Learner
 from keel.training.machine import default_threads, prepare_cpu
 from keel.training.model_folder import assemble, load_model
 from keel.training.optimizer import make_optimizer, restore_optimizer
-from keel.training.precision import settle_precision
+from keel.training.precision import products_in, settle_precision
 from keel.training.progress import TrainingProgress
 from keel.training.run_folder import RunFolder
 
@@ -113,7 +113,8 @@ def pretrain(
         began,
     )
     try:
-        state, stopped = loop.train(run)
+        with products_in(facts["precision"]):
+            state, stopped = loop.train(run)
     finally:
         progress.close()
     if stopped:

@@ -32,6 +32,7 @@ from keel.interfaces import Batch, Rows, Score, Tokenizer
 from keel.layers.attention import padding_share
 from keel.randomness import seed_of
 from keel.training.learner import Learner
+from keel.training.precision import autocast
 from keel.training.schedules import learning_rate
 from keel.training.settings import TrainingSettings, seconds
 
@@ -272,10 +273,6 @@ def _update(run: Run, rate: float) -> None:
     for group in run.optimizer.param_groups:
         group["lr"] = rate
     run.optimizer.step()
-
-
-def autocast(device: torch.device, precision: str) -> Any:
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
 
 
 class Window:
