@@ -53,10 +53,12 @@ def write_file(path: Path, data: bytes | str) -> None:
     sync(path.parent)
 
 
-def write_manifest(folder: Path, made_by: dict[str, Any], pattern: str = "**/*") -> None:
+def write_manifest(
+    folder: Path, made_by: dict[str, Any], pattern: str = "**/*", leave_out: tuple[str, ...] = ()
+) -> None:
     """Lists the files below the folder with their size and SHA-256; files are synced first."""
     files = {}
-    for path in sorted(p for p in folder.glob(pattern) if p.is_file() and p.name != MANIFEST):
+    for path in sorted(p for p in folder.glob(pattern) if p.is_file() and p.name not in (MANIFEST, *leave_out)):
         sync(path)
         files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     write_file(folder / MANIFEST, json.dumps({"made_by": made_by, "files": files}, indent=2, ensure_ascii=False))
@@ -91,14 +93,14 @@ def verify_folder(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: there is no {MANIFEST}; this folder was not finished, or not written by Keel")
     try:
         content = json.loads(manifest.read_text(encoding="utf-8"))
-        files = content["files"].items()
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}
     except (ValueError, KeyError, AttributeError, TypeError):
         raise UserError(f"{manifest}: damaged (not the JSON Keel wrote); restore the folder from a copy") from None
-    for name, expected in files:
+    for name, expected in files.items():
         path = folder / name
         if not path.is_file():
             raise UserError(f"{path}: missing, though {MANIFEST} lists it; restore it from a copy")
-        if path.stat().st_size != expected["bytes"] or sha256(path) != expected["sha256"]:
+        if (path.stat().st_size, sha256(path)) != expected:
             raise UserError(f"{path}: damaged (its SHA-256 is not the one in {MANIFEST}); restore it from a copy")
     return content
 

@@ -24,7 +24,7 @@ from keel.training.settings import TrainingSettings
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelSection(Section):
@@ -100,7 +100,7 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     model = data.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
         raise UserError(f"{where}: a recipe needs model.backbone; `keel recipe show bert-mini` prints a whole one")
-    unknown = set(model) - {"backbone", "objectives"}
+    unknown = {str(key) for key in model} - {"backbone", "objectives"}
     if unknown:
         raise UserError(
             f"{where}: unknown key 'model.{min(unknown)}'.{suggest(min(unknown), ['backbone', 'objectives'])}"
@@ -108,10 +108,13 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     backbone = model["backbone"]
     config = catalog.find("backbones", str(backbone.get("kind", "bert"))).Config
     objectives = {}
-    for name, options in (model.get("objectives") or {}).items():
+    asked = model.get("objectives") or {}
+    if not isinstance(asked, dict):
+        raise UserError(f"{where}: 'model.objectives' must be a section with keys, found {asked!r}")
+    for name, options in asked.items():
         if options is None:
             continue
-        objective = catalog.find("objectives", name).Config
+        objective = catalog.find("objectives", str(name)).Config
         objectives[name] = _validate(objective, options, f"model.objectives.{name}", where)
     if not objectives:
         raise UserError(f"{where}: model.objectives is empty; name at least one, such as masked_lm: {{}}")

@@ -24,6 +24,7 @@ import numpy as np
 from keel.corpus.store import Corpus
 
 SPECIALS = 3  # [CLS] A [SEP] B [SEP]
+TRIES = 20  # draws of another document before all are looked through
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,13 @@ class PairPacker:
     def _elsewhere(self, document: int, wanted: int, random: np.random.Generator) -> tuple[int, int]:
         """Text of another document: other by content too, for a copy of this one would be a wrong label."""
         hashes = self.corpus.hashes
-        for _ in range(100):
+        for _ in range(TRIES):
             other = int(self.pool[random.integers(len(self.pool))])
             if hashes[other] != hashes[document]:
                 break
+        else:  # nearly every document is a copy of this one
+            foreign = self.pool[hashes[self.pool] != hashes[document]]
+            other = int(foreign[random.integers(len(foreign))]) if len(foreign) else other
         bounds = self.corpus.sentence_bounds(other).tolist()
         first = int(random.integers(len(bounds) - 1))
         stop = min(bisect_left(bounds, bounds[first] + wanted, first + 1), len(bounds) - 1)

@@ -26,6 +26,8 @@ class _TiedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = torch.addmm(bias, hidden, table.t())
+        if logits.dtype is torch.bfloat16:  # under autocast; sums of many small chances need more digits
+            logits = logits.float()
         right = logits.gather(1, targets[:, None]).squeeze(1)
         best, guesses = logits.max(1)
         probabilities = torch.softmax(logits, 1)

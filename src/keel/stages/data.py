@@ -55,18 +55,32 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
     recipe = recipe.with_vocabulary(tokenizer.size)
     all_documents = np.arange(corpus.documents)
     kept, held = all_documents[~corpus.held_out], all_documents[corpus.held_out]
-    if len(kept) < 2 and recipe.data.random_share > 0:
-        raise UserError(f"{corpus_path}: has {len(kept)} training document; sentence pairs need at least two")
-    streams = {"main": _stream(corpus, tokenizer, kept, recipe, recipe.data.length)}
+    if not _differ(corpus, kept) and recipe.data.random_share > 0:
+        raise UserError(
+            f"{corpus_path}: has {len(kept)} training documents, none different from the others; sentence pairs need two"
+        )
+    streams = {"main": _stream(corpus, tokenizer, kept, kept, recipe, recipe.data.length)}
     if recipe.data.long_phase:
-        streams["long"] = _stream(corpus, tokenizer, kept, recipe, recipe.data.long_phase.length)
-    rows = _evaluation_rows(_stream(corpus, tokenizer, held, recipe, recipe.data.length), recipe) if len(held) else []
+        streams["long"] = _stream(corpus, tokenizer, kept, kept, recipe, recipe.data.long_phase.length)
+    # A single held-out document has no foreign text among its own kind; it borrows from the others.
+    pool = held if _differ(corpus, held) else all_documents
+    rows = []
+    if len(held):
+        rows = _evaluation_rows(_stream(corpus, tokenizer, held, pool, recipe, recipe.data.length), recipe)
     return Data(corpus, tokenizer, streams, rows, recipe)
 
 
-def _stream(corpus: Corpus, tokenizer: WordPiece, documents: np.ndarray, recipe: Recipe, length: int) -> Stream:
+def _differ(corpus: Corpus, documents: np.ndarray) -> bool:
+    """Whether there are two documents of different content among these."""
+    hashes = corpus.hashes[documents]
+    return bool((hashes != hashes[:1]).any())
+
+
+def _stream(
+    corpus: Corpus, tokenizer: WordPiece, documents: np.ndarray, pool: np.ndarray, recipe: Recipe, length: int
+) -> Stream:
     data = recipe.data
-    packer = PairPacker(corpus, documents, length, data.short_share, data.random_share)
+    packer = PairPacker(corpus, pool, length, data.short_share, data.random_share)
     return Stream(corpus, documents, packer, tokenizer, seed_of(recipe.training.seed, length), data.copies)
 
 

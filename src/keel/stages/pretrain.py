@@ -6,6 +6,7 @@ In: recipe, corpus, out. Out: the folder described in training/run_folder.py, a 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from keel.training.learner import Learner
 from keel.training.machine import default_threads, prepare_cpu
 from keel.training.model_folder import assemble, load_model
 from keel.training.optimizer import make_optimizer, restore_optimizer
-from keel.training.precision import products_in, settle_precision
+from keel.training.precision import settle_precision
 from keel.training.progress import TrainingProgress
 from keel.training.run_folder import RunFolder
 
@@ -106,15 +107,14 @@ def pretrain(
         state,
         where,
         facts["precision"],
-        lambda: loop.evaluate(learner, held_out, where, facts["precision"]) if held_out else {},
+        lambda: loop.evaluate(learner, held_out) if held_out else {},
         save,
         log,
         progress.show,
         began,
     )
     try:
-        with products_in(facts["precision"]):
-            state, stopped = loop.train(run)
+        state, stopped = loop.train(run)
     finally:
         progress.close()
     if stopped:
@@ -241,4 +241,4 @@ def _last_evaluation(folder: RunFolder) -> dict[str, Any]:
 
 
 def _resume_command(recipe: Recipe, corpus: str, out: str) -> str:
-    return f"keel pretrain {out}/recipe.yaml --corpus {corpus} --out {out} --resume"
+    return shlex.join(["keel", "pretrain", f"{out}/recipe.yaml", "--corpus", corpus, "--out", out, "--resume"])

@@ -101,6 +101,8 @@ class StopRequest:
     def interruptible(self) -> Iterator[None]:
         self.may_raise = True
         try:
+            if self.asked:  # the signal came when it could not be raised
+                raise Interrupted
             yield
         finally:
             self.may_raise = False
@@ -117,6 +119,8 @@ class Timer:
         self.step_seconds = 0.0
         self.tokens_per_second = 0.0
         self.saving_seconds = 1.0
+        # Opening the corpus counts in the budget, but must not use up the warm-up.
+        self.opening = 0.0 if run.state.step else self.elapsed()
 
     def elapsed(self) -> float:
         return time.monotonic() - self.began
@@ -128,7 +132,9 @@ class Timer:
         return max(0.2 * self.budget, self.budget - 1.2 * evaluation - 2.0 * self.saving_seconds - 1.0)
 
     def progress(self, step: int) -> float:
-        return min(1.0, self.elapsed() / self.usable() if self.budget else step / self.steps)
+        if not self.budget:
+            return min(1.0, step / self.steps)
+        return min(1.0, (self.elapsed() - self.opening) / max(1e-9, self.usable() - self.opening))
 
     def finished(self, step: int) -> bool:
         if self.budget:
@@ -172,16 +178,26 @@ def train(run: Run) -> tuple[State, bool]:
             if window.failures >= HOPELESS:
                 raise _hopeless(state)
             if state.step % run.settings.evaluate_steps == 0 and not timer.finished(state.step):
-                run.log({"kind": "evaluation", **_line(state, progress), **run.evaluate()})
+                _evaluate(run, stop, lambda: _line(state, progress))  # noqa: B023
             if saver.due(state):
                 timer.saving_seconds = saver.save(state)
         stopped = not timer.finished(state.step)
         if not stopped:
-            figures = run.evaluate()
+            stopped = not _evaluate(run, stop, lambda: _line(replace(state, elapsed=timer.elapsed()), 1.0))
             state = replace(state, elapsed=timer.elapsed())
-            run.log({"kind": "evaluation", **_line(state, 1.0), **figures})
         saver.save(state)
     return state, stopped
+
+
+def _evaluate(run: Run, stop: StopRequest, line: Callable[[], dict[str, Any]]) -> bool:
+    """Logs the held-out figures. False: interrupted, for the evaluation of a large model outlasts any patience."""
+    try:
+        with stop.interruptible():
+            figures = run.evaluate()
+    except Interrupted:
+        return False
+    run.log({"kind": "evaluation", **line(), **figures})
+    return True
 
 
 class Saver:
@@ -314,16 +330,17 @@ def summarise(sums: dict[str, tuple[float, float, int]]) -> dict[str, float]:
     for name, (loss, correct, count) in sums.items():
         means[f"{name}.loss"] = loss / max(1, count)
         means[f"{name}.accuracy"] = correct / max(1, count)
+    if not means:  # no step was finite: no loss is not a loss of 0
+        return means
     return {"loss": sum(v for k, v in means.items() if k.endswith(".loss")), **means}
 
 
 @torch.no_grad()
-def evaluate(learner: Learner, batches: list[Batch], device: torch.device, precision: str) -> dict[str, float]:
-    """The same figures as in training, on fixed batches, without dropout."""
+def evaluate(learner: Learner, batches: list[Batch]) -> dict[str, float]:
+    """The same figures as in training, on fixed batches, without dropout and always in fp32."""
     learner.eval()
     sums: dict[str, tuple[float, float, int]] = {}
     for batch in batches:
-        with autocast(device, precision):
-            scores = learner(batch)
+        scores = learner(batch)
         add_scores(sums, {n: (float(s.loss), float(s.correct), s.count) for n, s in scores.items()})
     return summarise(sums)

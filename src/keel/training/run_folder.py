@@ -17,6 +17,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -34,6 +35,7 @@ from keel.training.loop import State
 from keel.training.model_folder import save_model
 from keel.training.optimizer import optimizer_tensors
 
+GROWING = ("metrics.jsonl", "report.html")  # change when a finished run is made longer, so they have no sums
 MODEL_FILES_ONLY_HERE = ("state.safetensors", "run.json")  # of no use to a finished model's reader
 
 
@@ -86,8 +88,8 @@ class RunFolder:
         try:
             yield
         except Exception as error:  # safetensors reports a full disk as an error of its own, with the text alone
-            full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "os error 28" in str(error).lower()
-            if not full:
+            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not full and not re.search(r"os error (28|122)\b", str(error)):
                 raise
             kept = self.steps()
             intact = f"the previous checkpoint {kept[-1]} is intact" if kept else "there was no earlier checkpoint"
@@ -123,8 +125,9 @@ class RunFolder:
     def forget_metrics_after(self, step: int) -> None:
         """Drops log lines of steps that the resumed run will repeat, and a line cut short by a crash."""
         kept = []
-        for line in self.metrics.read_text().splitlines() if self.metrics.exists() else []:
-            with contextlib.suppress(ValueError):
+        text = self.metrics.read_text(encoding="utf-8", errors="replace") if self.metrics.exists() else ""
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
                 if json.loads(line)["step"] <= step:
                     kept.append(line + "\n")
         checkpoint.write_file(self.metrics, "".join(kept))
@@ -136,6 +139,7 @@ class RunFolder:
     def finish(self, facts: dict[str, Any]) -> None:
         """Makes `out` itself the model folder."""
         last = self.steps()[-1]
+        (self.out / checkpoint.MANIFEST).unlink(missing_ok=True)  # that of an earlier end does not fit what follows
         for path in last.iterdir():
             if path.name == checkpoint.MANIFEST or path.name in MODEL_FILES_ONLY_HERE:
                 continue
@@ -146,4 +150,4 @@ class RunFolder:
             except OSError:  # a file system without links
                 shutil.copyfile(path, temporary)
             temporary.replace(self.out / path.name)
-        checkpoint.write_manifest(self.out, {"keel": "pretrain", **facts}, pattern="*")
+        checkpoint.write_manifest(self.out, {"keel": "pretrain", **facts}, "*", leave_out=GROWING)

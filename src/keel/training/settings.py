@@ -11,7 +11,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class TrainingSettings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     steps: int = Field(10_000, ge=1)
     budget: str | None = Field(None, description="wall-clock such as 45m; replaces steps")
