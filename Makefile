@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 2
+# Threads that wait for each other sleep soon, so that a busy neighbour costs less (see docs/notebook.md).
+export GOMP_SPINCOUNT ?= 10000
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 help:            ## this list

@@ -23,16 +23,20 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"
 
 VOCABULARY = 300
+# Dropout is on, for what must be repeatable includes it; fp32, because `auto` may settle otherwise on another day.
 TINY = (
     "model.backbone.layers=1",
     "model.backbone.width=32",
     "model.backbone.heads=2",
     "model.backbone.feed_forward=64",
     "model.backbone.positions=64",
+    "model.backbone.dropout=0.1",
+    "model.backbone.attention_dropout=0.1",
     "data.length=32",
     "training.batch_tokens=256",
     "training.evaluation_tokens=512",
     "training.log_steps=1",
+    "training.precision=fp32",
 )
 
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -167,6 +171,48 @@ def start_keel(keel_command: list[str], tmp_path: Path) -> Iterator[Callable[...
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="session")
+def pretrain(corpus_path: Path, tiny_options: list[str]) -> list[str]:
+    """The command line of a short run, all but its --out: 40 steps, a checkpoint every fifth."""
+    short = ["--set", "training.steps=40", "--set", "training.checkpoint_steps=5"]
+    return ["pretrain", "bert-tiny", "--corpus", str(corpus_path), *tiny_options, *short]
+
+
+@pytest.fixture(scope="session")
+def finished_run(keel: Command, pretrain: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That run, undisturbed. Look, but copy before you touch."""
+    out = tmp_path_factory.mktemp("undisturbed") / "model"
+    done = keel(*pretrain, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["step"] == 40
+    return out
+
+
+@pytest.fixture(scope="session")
+def resume_here() -> Callable[[list[str], Path], None]:
+    """Goes on with a run in this process: a new one would only import torch once more."""
+
+    def resume(pretrain: list[str], out: Path) -> None:
+        from keel.cli.main import run
+
+        assert run([*pretrain, "--out", str(out), "--resume", "--quiet"]) == 0
+
+    return resume
+
+
+@pytest.fixture(scope="session")
+def fingerprints() -> Callable[[Path], tuple[str, str]]:
+    """SHA-256 of a finished run's weights and of its last checkpoint's optimizer state."""
+    from keel.checkpoint import sha256
+
+    def of(out: Path) -> tuple[str, str]:
+        last = max((out / "checkpoints").glob("step-*"))
+        assert sha256(last / "model.safetensors") == sha256(out / "model.safetensors")
+        return sha256(out / "model.safetensors"), sha256(last / "state.safetensors")
+
+    return of
 
 
 @pytest.fixture(scope="session")

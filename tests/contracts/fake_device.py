@@ -61,7 +61,7 @@ def on_device(mode: FakeTensorMode, learner: Learner) -> Learner:
 
 
 def make(backbone: str, objectives: list[str]) -> Learner:
-    small = dict(vocabulary=70, layers=2, width=16, heads=2, feed_forward=24, positions=32)
+    small = {"vocabulary": 70, "layers": 2, "width": 16, "heads": 2, "feed_forward": 24, "positions": 32}
     kind = catalog.find("backbones", backbone)
     with torch.device("meta"):
         config = kind.Config(**{k: v for k, v in small.items() if k in kind.Config.model_fields})

@@ -6,6 +6,7 @@ a list of sentence lengths.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_every_plan_keeps_the_contract(
     # BERT's procedure reads each document through once: A and a following B are the document's own text, in order and
     # never twice. Only truncation loses tokens, never more than one sentence's worth in a row that came out full.
     own.sort()
-    assert all(before[1] <= after[0] for before, after in zip(own, own[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(own))
     lost = int(corpus.starts[-1]) - sum(stop - start for start, stop in own)
     assert 0 <= lost <= full * longest
 

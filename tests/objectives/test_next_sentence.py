@@ -73,7 +73,7 @@ def test_the_summed_loss_is_transformers(twins: tuple[Any, Any], make_rows: Call
     assert abs(float(expected.loss) - float(ours)) <= 1e-5
     guesses = expected.seq_relationship_logits.argmax(1).numpy()
     assert int(scores["next_sentence"].correct) == int((guesses == rows.answers["next_sentence"]).sum())
-    figures = evaluate(loaded.learner, [batch], torch.device("cpu"), "fp32")
+    figures = evaluate(loaded.learner, [batch])
     assert abs(figures["loss"] - float(expected.loss)) <= 1e-5
 
 
@@ -105,8 +105,8 @@ def test_the_objectives_weights_scale_their_losses(twins: tuple[Any, Any], make_
     weighted.load_state_dict(loaded.learner.state_dict())
     batch = weighted.prepare(rows, loaded.tokenizer)
     scores = weighted(batch)
-    means = {name: float(score.loss) / score.count for name, score in scores.items()}
-    total = float(_objective_sum(weighted, scores, weighted.answer_counts(batch)))
+    means = {name: float(score.loss.detach()) / score.count for name, score in scores.items()}
+    total = float(_objective_sum(weighted, scores, weighted.answer_counts(batch)).detach())
     assert total == pytest.approx(2.0 * means["masked_lm"] + 0.5 * means["next_sentence"], rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""The loop: slices do not change what is minimised, bad numbers never reach the weights, and a run can be cut anywhere."""
+"""The loop: slices do not change what is minimised, bad numbers never reach the weights, a run can be cut anywhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_the_number_of_slices_does_not_change_the_gradients(make_run: MakeRun) -
         assert sliced.scores[name] == (pytest.approx(loss, rel=1e-5), correct, count)
 
 
-def test_slices_hold_every_row_once_and_about_the_same_number_of_tokens(corpus_path: Any, tiny: tuple[str, ...]) -> None:
+def test_slices_hold_every_row_once_and_are_of_one_size(corpus_path: Any, tiny: tuple[str, ...]) -> None:
     recipe = recipes.load("bert-tiny", [*tiny, "training.batch_tokens=1024", "training.slices=4"])
     data = open_data(recipe, str(corpus_path), None)
     whole, _ = data.streams["main"].take(loop.Cursor(), 1024)
@@ -146,7 +147,7 @@ def test_a_loss_that_is_not_finite_never_updates_the_weights(make_run: MakeRun, 
 
     end, _ = train(replace(run, show=show))
     assert hit == [2, 3] and end.step == 6
-    changed = [not equal(before, after) for before, after in zip(seen, seen[1:], strict=False)]
+    changed = [not equal(before, after) for before, after in pairwise(seen)]
     assert changed == [True, True, False, False, True, True]
     assert equal(optimizer_seen[1], optimizer_seen[3]), "moments and step count are as they were, too"
     assert all(torch.isfinite(tensor).all() for tensor in seen[-1].values())
@@ -194,7 +195,7 @@ def test_a_run_without_hope_ends_and_leaves_the_weights(make_run: MakeRun) -> No
 
 
 def test_a_signal_is_obeyed_within_a_step_and_the_step_is_not_lost(make_run: MakeRun) -> None:
-    """The signal comes while rows are fetched in step 4: the state saved is that after step 3, and going on is exact."""
+    """The signal comes as rows are fetched in step 4: saved is the state after step 3, and going on is exact."""
     whole = make_run()
     train(whole)
     run = make_run()
@@ -275,7 +276,7 @@ def test_evaluations_come_in_between_and_at_the_end_and_touch_nothing(make_run: 
     data_rows = run.source(0.0, {})[0]
     batches = [run.learner.prepare(rows, run.tokenizer) for rows in data_rows]
     lines: list[dict[str, Any]] = []
-    figures = lambda: loop.evaluate(run.learner, batches, CPU, "fp32")  # noqa: E731
+    figures = lambda: loop.evaluate(run.learner, batches)  # noqa: E731
     train(replace(run, evaluate=figures, log=lines.append))
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     assert [line["step"] for line in evaluations] == [3, 6, 8]

@@ -115,7 +115,9 @@ def test_steps_equal_the_plain_formula() -> None:
         fused=False,
         foreach=False,
     )
-    by_hand = {n: (p.detach().double().clone(), torch.zeros_like(p, dtype=torch.double)) for n, p in Net().named_parameters()}
+    by_hand = {
+        n: (p.detach().double().clone(), torch.zeros_like(p, dtype=torch.double)) for n, p in Net().named_parameters()
+    }
     squares = {name: torch.zeros_like(weight) for name, (weight, _) in by_hand.items()}
     for step in range(1, 6):
         ids = torch.arange(step, step + 5)

@@ -57,7 +57,7 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
     kept, held = all_documents[~corpus.held_out], all_documents[corpus.held_out]
     if not _differ(corpus, kept) and recipe.data.random_share > 0:
         raise UserError(
-            f"{corpus_path}: has {len(kept)} training documents, none different from the others; sentence pairs need two"
+            f"{corpus_path}: has {len(kept)} training documents, none different from the others; pairs need two"
         )
     streams = {"main": _stream(corpus, tokenizer, kept, kept, recipe, recipe.data.length)}
     if recipe.data.long_phase:

@@ -178,25 +178,25 @@ def train(run: Run) -> tuple[State, bool]:
             if window.failures >= HOPELESS:
                 raise _hopeless(state)
             if state.step % run.settings.evaluate_steps == 0 and not timer.finished(state.step):
-                _evaluate(run, stop, lambda: _line(state, progress))  # noqa: B023
+                _evaluate(run, stop, state, progress)
             if saver.due(state):
                 timer.saving_seconds = saver.save(state)
         stopped = not timer.finished(state.step)
         if not stopped:
-            stopped = not _evaluate(run, stop, lambda: _line(replace(state, elapsed=timer.elapsed()), 1.0))
+            stopped = not _evaluate(run, stop, state, 1.0)
             state = replace(state, elapsed=timer.elapsed())
         saver.save(state)
     return state, stopped
 
 
-def _evaluate(run: Run, stop: StopRequest, line: Callable[[], dict[str, Any]]) -> bool:
+def _evaluate(run: Run, stop: StopRequest, state: State, progress: float) -> bool:
     """Logs the held-out figures. False: interrupted, for the evaluation of a large model outlasts any patience."""
     try:
         with stop.interruptible():
             figures = run.evaluate()
     except Interrupted:
         return False
-    run.log({"kind": "evaluation", **line(), **figures})
+    run.log({"kind": "evaluation", **_line(state, progress), **figures})
     return True
 
 
