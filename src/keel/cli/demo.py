@@ -13,7 +13,7 @@ EXAMPLE = common.example("keel demo --out demo", "keel demo --minutes 10")
 
 def demo(
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Where to write everything.")] = "keel-demo",
-    minutes: Annotated[float, typer.Option(min=0.1, metavar="N", help="Time for pretraining.")] = 5.0,
+    minutes: Annotated[float, typer.Option(min=0.1, metavar="N", help="Time for pretraining.")] = 6.0,
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:

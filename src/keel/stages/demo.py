@@ -32,7 +32,7 @@ BLANKS = (
 )
 
 
-def demo(out: str = "demo", minutes: float = 5.0, report: Callable[[str], None] | None = print) -> dict[str, Any]:
+def demo(out: str = "demo", minutes: float = 6.0, report: Callable[[str], None] | None = print) -> dict[str, Any]:
     """Runs every stage through the functions the commands use."""
     began = time.monotonic()
     say = report or (lambda _: None)
