@@ -19,11 +19,14 @@ class Stopped(Exception):
     """The run was asked to stop; its work is saved. The message says how to go on."""
 
 
+def near(wrong: str, known: Iterable[str]) -> str:
+    """A tail for messages about misspelt names: ` Did you mean 'bert-mini'?`, or nothing."""
+    close = difflib.get_close_matches(wrong, sorted(known), n=1, cutoff=0.5)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
 def suggest(wrong: str, known: Iterable[str]) -> str:
-    """A tail for messages about misspelt names: ` Did you mean 'bert-mini'?`, or a list of what there is."""
+    """The same, or a list of what there is."""
     known = sorted(known)
-    close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
-    if close:
-        return f" Did you mean '{close[0]}'?"
     listed = ", ".join(known[:LISTED]) + (", ..." if len(known) > LISTED else "")
-    return f" Known: {listed}." if known else ""
+    return near(wrong, known) or (f" Known: {listed}." if known else "")

@@ -155,7 +155,7 @@ def _validate(model: Any, data: Any, prefix: str, where: str) -> Any:
         if first["type"] == "extra_forbidden":
             known = _known_keys(model, place[:-1])
             raise UserError(f"{where}: unknown key '{key}'.{suggest(place[-1], known)}") from None
-        found = "" if first["type"] == "missing" else f", found {first['input']!r}"
+        found = "" if first["type"] == "missing" or isinstance(first["input"], dict) else f", found {first['input']!r}"
         message = first["msg"].removeprefix("Value error, ")
         raise UserError(f"{where}: '{key or 'recipe'}': {message}{found if key else ''}") from None
 
@@ -179,7 +179,10 @@ def _inherit(name_or_path: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     data = _read(path)
     data.setdefault("name", path.stem)
     parent = data.pop("extends", None)
-    return _merge(_inherit(str(parent), (*seen, str(path))), data) if parent else data
+    if not parent:
+        return data
+    beside = path.parent / str(parent)  # a parent named by file stands beside its child, wherever the command runs
+    return _merge(_inherit(str(beside if beside.is_file() else parent), (*seen, str(path))), data)
 
 
 def _locate(name_or_path: str) -> Path:

@@ -28,7 +28,7 @@ from keel.layers.start import start_weights
 
 
 class BertConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: Literal["bert"] = "bert"
     vocabulary: int | None = Field(None, ge=6, description="tokens; null: as many as the tokenizer has")

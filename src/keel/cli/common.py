@@ -146,6 +146,17 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
     print_table(title, ("what", "value"), rows)
 
 
+def print_result(title: str, result: Mapping[str, Any], as_json: bool) -> None:
+    """What a training run found; filled blanks as a table of their own."""
+    if as_json:
+        print_json(result)
+        return
+    print_facts(title, {name: value for name, value in result.items() if name != "fills"})
+    rows = [(f["text"], ", ".join(f["before"]), ", ".join(f["after"])) for f in result.get("fills", ())]
+    if rows:
+        print_table("filled masks", ("text", "untrained", "trained"), rows)
+
+
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in facts.items():
         if isinstance(value, Mapping):

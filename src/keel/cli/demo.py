@@ -21,11 +21,4 @@ def demo(
     from keel.stages.demo import demo as run
 
     result = run(out=out, minutes=minutes, report=None if quiet else common.say)
-    if as_json:
-        common.print_json(result)
-        return
-    fills = result.get("fills") or []
-    common.print_facts("demo", {k: v for k, v in result.items() if k != "fills"})
-    if fills:
-        rows = [(f["text"], f["before"], f["after"]) for f in fills]
-        common.print_table("filled masks", ("text", "untrained", "trained"), rows)
+    common.print_result("demo", result, as_json)

@@ -35,6 +35,10 @@ def pretrain(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")] = None,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")] = "auto",
+    blanks: Annotated[
+        list[str] | None,
+        typer.Option("--blank", metavar="TEXT", help="A text with [MASK] to fill before and after, for the report."),
+    ] = None,
     allow_pickle: common.AllowPickle = False,
     quiet: common.Quiet = False,
     as_json: common.Json = False,
@@ -55,9 +59,7 @@ def pretrain(
         threads=threads,
         device=device,
         allow_pickle=allow_pickle,
+        blanks=blanks or (),
         quiet=quiet,
     )
-    if as_json:
-        common.print_json(result)
-    else:
-        common.print_facts(f"model {out}", result)
+    common.print_result(f"model {out}", result, as_json)

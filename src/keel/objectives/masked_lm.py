@@ -31,7 +31,7 @@ CHOICE, ACTION, TOKEN = 1, 2, 3  # the purposes a row's key is used for
 
 
 class MaskedLMConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     share: float = Field(0.15, gt=0, lt=1, description="share of tokens chosen")
     mask: float = Field(0.8, ge=0, le=1, description="share of the chosen that become [MASK]")

@@ -16,7 +16,7 @@ from keel.interfaces import Backbone, Batch, Objective, Rows, Score, Tokenizer
 
 
 class NextSentenceConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     weight: float = Field(1.0, gt=0)
 

@@ -55,7 +55,7 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
     recipe = recipe.with_vocabulary(tokenizer.size)
     all_documents = np.arange(corpus.documents)
     kept, held = all_documents[~corpus.held_out], all_documents[corpus.held_out]
-    if not _differ(corpus, kept) and recipe.data.random_share > 0:
+    if not _differ(corpus, kept):
         raise UserError(
             f"{corpus_path}: has {len(kept)} training documents, none different from the others; pairs need two"
         )
@@ -85,7 +85,7 @@ def _stream(
 
 
 def _evaluation_rows(stream: Stream, recipe: Recipe) -> list[Rows]:
-    """The first rows of the held-out documents, always the same, at most one epoch of them."""
+    """The first rows of the held-out documents, always the same; about one epoch of them at the most."""
     batches, cursor, left = [], Cursor(), recipe.training.evaluation_tokens
     while left > 0 and cursor.epoch == 0:
         rows, cursor = stream.take(cursor, min(left, recipe.training.batch_tokens // recipe.training.slices))

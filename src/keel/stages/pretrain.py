@@ -118,7 +118,7 @@ def pretrain(
     finally:
         progress.close()
     if stopped:
-        command = _resume_command(recipe, corpus, out)
+        command = _resume_command(corpus, out, device)
         raise Stopped(f"stopped at step {state.step:,}; everything is saved. Go on with:\n  {command}")
     after = [_guesses(learner, data, text) for text in blanks]
     fills = [{"text": t, "before": b, "after": a} for t, b, a in zip(blanks, before, after, strict=True)]
@@ -240,5 +240,6 @@ def _last_evaluation(folder: RunFolder) -> dict[str, Any]:
     return {k: v for e in last for k, v in e.items() if "." in k or k == "loss"}
 
 
-def _resume_command(recipe: Recipe, corpus: str, out: str) -> str:
-    return shlex.join(["keel", "pretrain", f"{out}/recipe.yaml", "--corpus", corpus, "--out", out, "--resume"])
+def _resume_command(corpus: str, out: str, device: str) -> str:
+    words = ["keel", "pretrain", f"{out}/recipe.yaml", "--corpus", corpus, "--out", out, "--resume"]
+    return shlex.join(words + (["--device", device] if device != "auto" else []))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from keel import catalog, checkpoint
-from keel.errors import UserError, suggest
+from keel.errors import UserError, near, suggest
 from keel.interfaces import Objective
 from keel.tokenizers.wordpiece import WordPiece
 from keel.training.learner import Learner
@@ -86,8 +86,8 @@ def _architecture(objectives: set[str]) -> str:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
-        near = [p.name for p in folder.parent.iterdir()] if folder.parent.is_dir() else []
-        raise UserError(f"{folder}: no such model folder.{suggest(folder.name, near) if near else ''}")
+        beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
+        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside)}")
     if not path.is_file():
         checkpoints = sorted(folder.glob("checkpoints/step-*"))
         if checkpoints:
