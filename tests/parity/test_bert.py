@@ -15,24 +15,24 @@ from keel.stages.model import Model
 from keel.training.model_folder import load_model
 
 SHAPES = [
-    dict(num_hidden_layers=1, hidden_size=8, num_attention_heads=1, intermediate_size=16, vocab_size=60),
-    dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=4, intermediate_size=100, vocab_size=97),
-    dict(
-        num_hidden_layers=3,
-        hidden_size=64,
-        num_attention_heads=2,
-        intermediate_size=256,
-        vocab_size=211,
-        hidden_act="relu",
-    ),
-    dict(
-        num_hidden_layers=2,
-        hidden_size=32,
-        num_attention_heads=8,
-        intermediate_size=64,
-        vocab_size=64,
-        hidden_act="gelu_new",
-    ),
+    {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 16, "vocab_size": 60},
+    {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 100, "vocab_size": 97},
+    {
+        "num_hidden_layers": 3,
+        "hidden_size": 64,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
+        "vocab_size": 211,
+        "hidden_act": "relu",
+    },
+    {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 8,
+        "intermediate_size": 64,
+        "vocab_size": 64,
+        "hidden_act": "gelu_new",
+    },
 ]
 
 
@@ -47,7 +47,7 @@ def published(folder: Path, shape: dict, architecture: str = "BertForPreTraining
     torch.manual_seed(0)
     config = transformers.BertConfig(max_position_embeddings=40, initializer_range=0.2, **shape)
     model = getattr(transformers, architecture)(config).eval()
-    for name, parameter in model.named_parameters():  # biases and norms that start at 0 and 1 would hide mistakes
+    for parameter in model.parameters():  # biases and norms that start at 0 and 1 would hide mistakes
         parameter.data += 0.05 * torch.randn_like(parameter)
     model.save_pretrained(folder)
     vocabulary(folder, shape["vocab_size"])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from keel.errors import UserError
 from keel.tokenizers import chinese
 from keel.tokenizers.characters import code_points
 from keel.tokenizers.wordpiece import SPECIAL, WordPiece
-from tokenizers import normalizers
 
 TEXT = "数学是利用符号语言研究数量结构变化以及空间等概念的一门学科，龙骨模型。我们来到北京清华大学 T恤 卡拉OK 2008年"
 PARTS = (

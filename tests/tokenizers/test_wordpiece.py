@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
 
 from keel.errors import UserError
 from keel.tokenizers import word_cache
 from keel.tokenizers.wordpiece import SPECIAL, WordPiece, learn
-from tokenizers import AddedToken, Tokenizer
 
 SENTENCES = [
     "The cat sat on the mat.",
