@@ -24,6 +24,7 @@ from keel.checkpoint import Name, Published
 from keel.interfaces import Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
 from keel.layers.attention import SelfAttention
+from keel.layers.dropout import Dropout
 from keel.layers.start import start_weights
 
 
@@ -66,7 +67,7 @@ class Bert(Backbone):
         self.positions = nn.Embedding(config.positions, config.width)
         self.segments = nn.Embedding(config.segments, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
 
@@ -106,7 +107,7 @@ class Block(nn.Module):
         self.grow = nn.Linear(config.width, config.feed_forward)
         self.shrink = nn.Linear(config.feed_forward, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor, lengths: tuple[int, ...]) -> Tensor:

@@ -1,0 +1,44 @@
+"""Keel's dropout drops the share it is asked for, keeps the mean, and repeats itself for a seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from keel.layers.attention import _mix
+from keel.layers.dropout import Dropout, dropout
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.9])
+def test_share_and_scale(share: float) -> None:
+    torch.manual_seed(0)
+    out = dropout(torch.ones(1000, 1003), share)
+    dropped = float((out == 0).float().mean())
+    assert abs(dropped - share) < 4 * (share * (1 - share) / out.numel()) ** 0.5 + 1 / 65536
+    assert out[out != 0].unique().numel() == 1
+    assert abs(float(out.mean()) - 1) < 0.02
+
+
+def test_each_of_four_values_from_one_draw_is_independent() -> None:
+    torch.manual_seed(1)
+    kept = (dropout(torch.ones(400_000), 0.5) != 0).view(-1, 4).float()
+    correlation = torch.corrcoef(kept.T) - torch.eye(4)
+    assert float(correlation.abs().max()) < 0.02
+    assert float((kept.mean(0) - 0.5).abs().max()) < 0.01
+
+
+def test_same_seed_same_mask_and_none_in_evaluation() -> None:
+    x = torch.randn(7, 5)
+    layer = Dropout(0.3)
+    torch.manual_seed(3)
+    first = layer(x)
+    torch.manual_seed(3)
+    assert torch.equal(first, layer(x))
+    assert torch.equal(layer.eval()(x), x)
+
+
+def test_attention_with_dropout_has_the_mean_of_attention_without() -> None:
+    torch.manual_seed(5)
+    q, k, v = (torch.randn(2, 2, 6, 8) for _ in range(3))
+    mean = torch.stack([_mix(q, k, v, 0.2) for _ in range(4000)]).mean(0)
+    assert float((mean - _mix(q, k, v, 0.0)).abs().max()) < 0.08
