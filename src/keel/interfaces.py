@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -30,8 +30,6 @@ from keel.checkpoint import Published
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-IGNORED = -100
 
 
 class Tokenizer(Protocol):
@@ -118,9 +116,6 @@ class Batch:
             send(starts),
             {name: send(values) for name, values in targets.items()},
         )
-
-    def with_ids(self, ids: Tensor) -> Batch:
-        return replace(self, ids=ids)
 
 
 @dataclass(frozen=True)
