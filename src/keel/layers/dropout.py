@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014) whose random numbers cost a quarter of torch's.
+"""Dropout (Srivastava et al. 2014) with a quarter of torch's random draws.
 
 In: a tensor and the share to drop. Out: the tensor with that share at zero and the rest scaled up.
 
