@@ -158,13 +158,18 @@ class Name:
 
 @dataclass(frozen=True)
 class Published:
-    """A backbone's border with Hugging Face folders: `config.json` both ways, tensor names, and old spellings."""
+    """A backbone's border with Hugging Face folders: `config.json` both ways, tensor names, and old spellings.
+
+    `heads`: for each kind of task, the class there that has such a head, and the name of its last layer.
+    """
 
     model_type: str
     config_to: Callable[[Any, int], dict[str, Any]]
     config_from: Callable[[dict[str, Any], set[str]], Any]
     names: Callable[[Any], list[Name]]
     tidy: Callable[[dict[str, Tensor]], dict[str, Tensor]]
+    architecture: Callable[[set[str]], str]
+    heads: dict[str, tuple[str, str]]
 
 
 def to_published(tensors: dict[str, Tensor], names: list[Name]) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class Tokenizer(Protocol):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]: ...
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]: ...
+
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def token(self, id: int) -> str: ...
@@ -56,7 +58,8 @@ class Rows:
     """Packed rows before they become tensors: flat numpy arrays.
 
     `keys` (R,) uint64 names each row for ever: a hash of (seed, epoch, index). All randomness about a row derives
-    from its key. `answers` holds what the packer knows and the model must not (`next_sentence`: 0 follows, 1 random).
+    from its key. `answers` holds what the packer knows and the model must not, for each row (`next_sentence`: 0
+    follows, 1 random), and `marks` the same for each token (`tag`: the label of the word that begins here, or -1).
     """
 
     ids: np.ndarray  # (T,) int64
@@ -66,6 +69,7 @@ class Rows:
     word_starts: np.ndarray  # (T,) bool
     keys: np.ndarray  # (R,) uint64
     answers: dict[str, np.ndarray] = field(default_factory=dict)
+    marks: dict[str, np.ndarray] = field(default_factory=dict)
 
     def pick(self, rows: Sequence[int]) -> Rows:
         """Some of the rows, in the order asked for."""
@@ -80,6 +84,7 @@ class Rows:
             self.word_starts[places],
             self.keys[chosen],
             {name: values[chosen] for name, values in self.answers.items()},
+            {name: values[places] for name, values in self.marks.items()},
         )
 
     @property
@@ -105,9 +110,10 @@ class Batch:
     @staticmethod
     def of(rows: Rows, targets: dict[str, np.ndarray], device: torch.device | str = "cpu") -> Batch:
         def send(array: np.ndarray) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device, non_blocking=True)
+            kind = np.float32 if np.issubdtype(array.dtype, np.floating) else np.int64
+            return torch.from_numpy(np.ascontiguousarray(array, dtype=kind)).to(device, non_blocking=True)
 
-        starts = np.concatenate([[0], np.cumsum(rows.lengths)[:-1]]) if rows.lengths else np.zeros(0)
+        starts = np.concatenate([[0], np.cumsum(rows.lengths)[:-1]]) if rows.lengths else np.zeros(0, np.int64)
         return Batch(
             send(rows.ids),
             rows.lengths,
@@ -158,15 +164,18 @@ class Score:
     """What an objective measured on one batch, as sums, so that slices of a step add up exactly."""
 
     loss: Tensor  # () sum over the answers
-    correct: Tensor  # () how many answers were right
+    correct: Tensor | None  # () how many answers were right; None where an answer is a number, near or far
     count: int  # how many answers there were
 
 
 class Objective(nn.Module, ABC):
-    """What a backbone is asked to do: hide the answer, predict it, score it. One file each in `objectives/`."""
+    """What a backbone is asked to do: hide the answer, predict it, score it. One file each in `objectives/`; those
+    that learn from labels stand in `tasks/`, beside the task they belong to."""
 
     name: str
     Config: type[BaseModel]
+    weight: float = 1.0  # of its loss in the sum that training minimises
+    one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0
 
     @abstractmethod
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
@@ -179,3 +188,85 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
         """Scores by name; training minimises the sum of their means."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A row that a task made of an example: the whole of it, or one of several parts of a long one."""
+
+    ids: np.ndarray  # (n,) with [CLS] and [SEP]
+    segments: np.ndarray  # (n,)
+    special: np.ndarray  # (n,) bool
+    example: int  # the example's number
+    answers: dict[str, Any] = field(default_factory=dict)  # one value for the row
+    marks: dict[str, np.ndarray] = field(default_factory=dict)  # (n,) one value for each token
+    place: Any = None  # the task's own: what it needs to find its way from tokens back to the text
+
+
+class Task(ABC):
+    """A kind of problem people have: labelled data, the objective that learns it, the metrics that judge it, and how
+    an answer is shown. One file each in `tasks/`.
+
+    Training, evaluation and prediction go the same way: `read` files to examples, cut them into `windows`, ask the
+    objective, put the windows' outputs together in `answer`, and `score` answers against what the examples say.
+    """
+
+    Config: type[BaseModel]
+    config: Any
+    headline: str  # the figure by which two runs are compared; larger is better
+
+    def bind(self, path: str) -> Task:
+        """The task with the columns of this training file found, where the recipe does not name them."""
+        return self
+
+    @abstractmethod
+    def read(self, path: str, labelled: bool = True) -> tuple[list[Any], list[Any]]:
+        """The examples of a file, and the rows that had to be left out with their reasons."""
+
+    @abstractmethod
+    def example(self, given: Any) -> Any:
+        """An example without an answer, from what a Python caller gives."""
+
+    @abstractmethod
+    def settle(self, examples: Sequence[Any]) -> Task:
+        """The task with what only the training examples can tell (its labels) filled in."""
+
+    @abstractmethod
+    def objective(self, backbone: Backbone) -> Objective:
+        """A fresh head for this backbone."""
+
+    @abstractmethod
+    def windows(self, examples: Sequence[Any], tokenizer: Tokenizer) -> tuple[list[Window], Cut]:
+        """The rows of the examples, in order, and what did not fit."""
+
+    @abstractmethod
+    def answer(
+        self, examples: Sequence[Any], windows: Sequence[Window], outputs: Sequence[np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """One answer for each example, from the outputs for its windows."""
+
+    def tune(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> Task:
+        """The task with what only judged answers can tell (a threshold) filled in."""
+        return self
+
+    @abstractmethod
+    def score(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
+        """The figures that judge the answers."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How much of the texts did not fit into rows. Nothing is cut silently."""
+
+    texts: int = 0
+    cut_texts: int = 0
+    tokens: int = 0
+    cut_tokens: int = 0
+
+    def __add__(self, other: Cut) -> Cut:
+        return Cut(
+            self.texts + other.texts,
+            self.cut_texts + other.cut_texts,
+            self.tokens + other.tokens,
+            self.cut_tokens + other.cut_tokens,
+        )

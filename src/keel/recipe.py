@@ -6,12 +6,14 @@ the key that cannot be.
 Notable choices
 - A recipe file tells its difference from its parent (`extends`), so the recipes folder reads as the family tree; what
   is written beside a result is always the complete recipe, so nothing later can change its meaning.
-- Backbone and objective sections are validated by the file they configure: no list of known models is kept here.
+- Backbone, objective and task sections are validated by the file they configure: no list of known models is kept here.
+- A recipe with a `task` is one for fine-tuning: it has no backbone of its own, for it is given one.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 
 from keel import catalog
 from keel.errors import UserError, suggest
-from keel.training.settings import TrainingSettings
+from keel.text.labelled import LabelledData
+from keel.training.encoder import EncoderUse
+from keel.training.settings import FinetuneSettings, TrainingSettings
 
 
 class Section(BaseModel):
@@ -48,12 +52,9 @@ class DataSection(Section):
     long_phase: LongPhase | None = None
 
 
-class Recipe(Section):
+class Named(Section):
     name: str
     description: str = ""
-    model: ModelSection
-    data: DataSection = DataSection()
-    training: TrainingSettings = TrainingSettings()
 
     @field_validator("name")
     @classmethod
@@ -64,6 +65,23 @@ class Recipe(Section):
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+class TaskRecipe(Named):
+    """For `keel finetune`."""
+
+    task: SerializeAsAny[BaseModel]
+    encoder: EncoderUse = EncoderUse()
+    data: LabelledData = LabelledData()
+    training: FinetuneSettings = FinetuneSettings()
+
+
+class Recipe(Named):
+    """For `keel pretrain`."""
+
+    model: ModelSection
+    data: DataSection = DataSection()
+    training: TrainingSettings = TrainingSettings()
 
     def with_vocabulary(self, size: int) -> Recipe:
         """The same recipe with the vocabulary's size settled; a recipe that asks for another size is refused."""
@@ -86,16 +104,41 @@ def listing() -> list[dict[str, str]]:
     return rows
 
 
-def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
-    """A recipe by name or file, with `a.b=c` overrides applied last."""
+def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A pretraining recipe by name or file, with `a.b=c` overrides applied last."""
+    recipe = load_any(name_or_path, overrides)
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"{name_or_path} is a recipe for fine-tuning; use it with `keel finetune`")
+    return recipe
+
+
+def load_task(name_or_path: str, overrides: Sequence[str] = ()) -> TaskRecipe:
+    """The same for a fine-tuning recipe."""
+    recipe = load_any(name_or_path, overrides)
+    if not isinstance(recipe, TaskRecipe):
+        raise UserError(f"{name_or_path} is a recipe for pretraining; tasks are {', '.join(catalog.names('tasks'))}")
+    return recipe
+
+
+def load_any(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe | TaskRecipe:
     data = _inherit(name_or_path)
     for override in overrides:
         _apply(data, override)
-    return parse(data, name_or_path)
+    return parse_task(data, name_or_path) if "task" in data else parse(data, name_or_path)
+
+
+def parse_task(data: dict[str, Any], where: str) -> TaskRecipe:
+    """A fine-tuning recipe from plain data; the error names the key."""
+    section = data["task"]
+    if not isinstance(section, dict) or "kind" not in section:
+        raise UserError(f"{where}: 'task' must be a section with a kind, such as {{kind: classify}}")
+    config = catalog.find("tasks", str(section["kind"])).Config
+    recipe: TaskRecipe = _validate(TaskRecipe, {**data, "task": _validate(config, section, "task", where)}, "", where)
+    return recipe
 
 
 def parse(data: dict[str, Any], where: str) -> Recipe:
-    """A recipe from plain data; the error names the key."""
+    """A pretraining recipe from plain data; the error names the key."""
     data = dict(data)
     model = data.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):

@@ -49,6 +49,20 @@ AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Also open pytorch_model.bin, which is a pickle. Only if you trust it.")
 ]
 
+ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, Keel's or Hugging Face's.")]
+TextColumn = Annotated[
+    str | None, typer.Option(metavar="COL", help="Column of the text: a name, or a number if there is no header.")
+]
+PairColumn = Annotated[str | None, typer.Option(metavar="COL", help="Column of the second text, if there are two.")]
+LabelColumn = Annotated[str | None, typer.Option(metavar="COL", help="Column of the answer.")]
+ChoiceColumns = Annotated[
+    list[str] | None, typer.Option("--choice", metavar="COL", help="Column of a choice; once for each (choose).")
+]
+Long = Annotated[
+    str | None, typer.Option(metavar="head|tail|head-tail|windows", help="What to do with texts longer than a row.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="A row that cannot be used is an error.")]
+
 Report = Callable[[Any], None]
 
 
@@ -92,6 +106,15 @@ def number(value: object) -> str:
 
 def share(value: float) -> str:
     return f"{100 * value:.2f} %"
+
+
+def lines_or_arguments(arguments: Iterable[str]) -> Iterator[str]:
+    """The texts of a command line; - stands for the lines of stdin."""
+    for argument in arguments:
+        if argument == "-":
+            yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+        else:
+            yield argument
 
 
 def print_json(value: Any) -> None:

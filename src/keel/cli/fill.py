@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,7 @@ EXAMPLE = common.example(
 
 
 def fill(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, Keel's or Hugging Face's.")],
+    model: common.ModelFolder,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Text with [MASK]; - reads lines from stdin.")],
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Answers per [MASK].")] = 5,
     allow_pickle: common.AllowPickle = False,
@@ -27,21 +26,13 @@ def fill(
     import keel
 
     loaded = keel.load(model, allow_pickle=allow_pickle)
-    for text in _texts(texts):
+    for text in common.lines_or_arguments(texts):
         answers = loaded.fill(text, top=top)
         if as_json:
             common.print_json({"text": text, "masks": answers})
         else:
             _print_answers(text, answers)
         sys.stdout.flush()
-
-
-def _texts(arguments: Iterable[str]) -> Iterator[str]:
-    for argument in arguments:
-        if argument == "-":
-            yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
-        else:
-            yield argument
 
 
 def _print_answers(text: str, answers: list[list[dict[str, Any]]]) -> None:

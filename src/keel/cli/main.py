@@ -19,7 +19,20 @@ from typing import Annotated, Any
 
 import typer
 
-from keel.cli import common, corpus, demo, doctor, fill, pretrain, recipe, tokenizer
+from keel.cli import (
+    common,
+    corpus,
+    demo,
+    doctor,
+    embed,
+    evaluate,
+    fill,
+    finetune,
+    predict,
+    pretrain,
+    recipe,
+    tokenizer,
+)
 from keel.errors import Stopped, UserError, suggest
 
 DONE, FAULT, CURABLE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
@@ -42,7 +55,10 @@ UsageError: Any = typer.BadParameter.__bases__[0]
 class Root(common.Group):
     """The verbs in the order of the line, from text to answers."""
 
-    ORDER = ("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill")
+    ORDER = (
+        *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill"),
+        *("finetune", "evaluate", "predict", "embed"),
+    )
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=self.ORDER.index)
@@ -58,6 +74,8 @@ app = typer.Typer(
         "keel corpus build texts/ --tokenizer my-tokenizer --out my-corpus",
         "keel pretrain bert-mini --corpus my-corpus --out my-model --budget 45m",
         'keel fill my-model "Paris is the [MASK] of France."',
+        "keel finetune my-model classify --train train.tsv --dev dev.tsv --out my-classifier",
+        'keel predict my-classifier "What a lovely film."',
     ),
     add_completion=False,
     rich_markup_mode=None,
@@ -69,6 +87,12 @@ app.add_typer(corpus.app, name="corpus", epilog=common.example("keel corpus insp
 app.add_typer(recipe.app, name="recipe", epilog=common.example("keel recipe list"))
 app.command("pretrain", short_help="Train a model on a corpus.", epilog=pretrain.EXAMPLE)(pretrain.pretrain)
 app.command("fill", short_help="Ask a model what stands behind [MASK].", epilog=fill.EXAMPLE)(fill.fill)
+app.command("finetune", short_help="Teach a model a task from labelled data.", epilog=finetune.EXAMPLE)(
+    finetune.finetune
+)
+app.command("evaluate", short_help="How good a fine-tuned model is.", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command("predict", short_help="What a fine-tuned model answers.", epilog=predict.EXAMPLE)(predict.predict)
+app.command("embed", short_help="One vector per text.", epilog=embed.EXAMPLE)(embed.embed)
 
 
 @app.callback(invoke_without_command=True)

@@ -35,9 +35,9 @@ def show(
     as_json: common.Json = False,
 ) -> None:
     """Prints a whole recipe as YAML that can be edited and passed back in place of the name."""
-    from keel.recipe import load
+    from keel.recipe import load_any
 
-    text = load(recipe, overrides or []).to_yaml()
+    text = load_any(recipe, overrides or []).to_yaml()
     if as_json:
         import yaml
 

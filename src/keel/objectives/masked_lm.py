@@ -52,6 +52,7 @@ class MaskedLM(Objective):
     def __init__(self, config: MaskedLMConfig, backbone: Backbone) -> None:
         super().__init__()
         self.config = config
+        self.weight = config.weight
         self.dense = nn.Linear(backbone.width, backbone.width)
         self.norm = nn.LayerNorm(backbone.width, eps=backbone.config.norm_epsilon)
         self.activation = ACTIVATIONS[backbone.config.activation]

@@ -30,6 +30,7 @@ class NextSentence(Objective):
         if not getattr(backbone, "pooler", None):
             raise UserError("next_sentence needs a backbone with a pooler: set model.backbone.pooler=true")
         self.config = config
+        self.weight = config.weight
         self.classifier = nn.Linear(backbone.width, 2)
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:

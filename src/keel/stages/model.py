@@ -1,16 +1,18 @@
 """`keel.load(path)`: a model you can ask.
 
-In: texts. Out: `fill` gives ranked guesses for each [MASK], `encode` one array of token vectors per text.
+In: texts. Out: `fill` gives ranked guesses for each [MASK], `encode` one array of token vectors per text, `embed` one
+vector per text, `predict` what the model's task answers.
 
 Notable choices
 - Texts are encoded in order of length, in flat batches of a fixed number of tokens, and answered in the given order:
   no padding, and memory does not grow with the number of texts.
-- A text longer than the model's positions is an error here, not a silent cut.
+- A text longer than the model's positions is an error in `fill` and `encode`, not a silent cut; `predict` treats long
+  texts as the model was trained to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +25,21 @@ from keel.tokenizers.wordpiece import WordPiece
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
 from keel.training.model_folder import load_model
-
-BATCH_TOKENS = 4096
+from keel.training.windows import batches, outputs
 
 
 class Model:
-    def __init__(self, learner: Learner, tokenizer: WordPiece, path: Path) -> None:
+    def __init__(self, learner: Learner, tokenizer: WordPiece, path: Path, task: Any = None) -> None:
         self.learner = learner.eval()
         self.tokenizer = tokenizer
         self.path = path
+        self.task = task
 
     @staticmethod
     def load(path: str | Path, allow_pickle: bool = False) -> Model:
         prepare_cpu()
         loaded = load_model(path, pickle=allow_pickle)
-        return Model(loaded.learner, loaded.tokenizer, loaded.path)
+        return Model(loaded.learner, loaded.tokenizer, loaded.path, loaded.task)
 
     def fill(self, text: str, top: int = 5) -> list[list[dict[str, Any]]]:
         """One ranked list of guesses per [MASK]."""
@@ -61,20 +63,58 @@ class Model:
             for row_p, row_i in zip(best.values, best.indices, strict=True)
         ]
 
+    def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        """What the model's task answers, in the given order.
+
+        An input is a text; a pair of texts; for `answer` a question and its text; for `choose` a text and its choices.
+        """
+        if self.task is None:
+            raise UserError(
+                f"{self.path}: this model has not been fine-tuned, so it predicts nothing; see keel finetune"
+            )
+        if isinstance(inputs, str):
+            raise UserError("predict takes a list; write predict([text]) for one")
+        return self.answer([self.task.example(given) for given in inputs])
+
+    def answer(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+        """The same for a task's own examples, such as those it read from a file."""
+        windows, _ = self.task.windows(examples, self.tokenizer)
+        found = outputs(self.learner, windows, self.tokenizer)
+        answers: list[dict[str, Any]] = self.task.answer(examples, windows, found)
+        return answers
+
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
+        return self._encode(texts, lambda vectors: vectors)
+
+    def embed(self, texts: Sequence[str], pooling: str = "mean", layers: Sequence[int] = (-1,)) -> np.ndarray:
+        """(texts, width): one vector per text: the mean over its tokens, or the one of [CLS]; the mean of several
+        layers, where 0 is the embeddings and -1 the last."""
+        if pooling not in ("mean", "cls"):
+            raise UserError(f"pooling '{pooling}' is not known; choose mean or cls")
+        pool = (lambda part: part.mean(0)) if pooling == "mean" else (lambda part: part[0])
+        vectors = self._encode(texts, pool, layers)
+        return np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
+
+    def _encode(
+        self, texts: Sequence[str], keep: Callable[[np.ndarray], np.ndarray], layers: Sequence[int] = (-1,)
+    ) -> list[np.ndarray]:
+        """What `keep` makes of each text's vectors; those of whole texts are too many to hold for all."""
         if isinstance(texts, str):
-            raise UserError("encode takes a list of texts; write encode([text]) for one")
+            raise UserError("a list of texts is needed; write [text] for one")
+        count = self.learner.backbone.config.layers
+        if any(not -count - 1 <= layer <= count for layer in layers):
+            raise UserError(f"layers {list(layers)}: this model has 0 (embeddings) to {count}")
         rows = [self._framed(ids, text) for ids, text in zip(self.tokenizer.encode(texts), texts, strict=True)]
-        order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
         answers: list[np.ndarray] = [np.zeros(0)] * len(rows)
         with torch.inference_mode():
-            for group in _by_tokens(order, rows):
+            for group in batches([len(row) for row in rows]):
                 batch = Batch.of(self._rows([rows[i] for i in group]), {})
-                vectors = self.learner.backbone(batch).vectors.numpy()
+                found = self.learner.backbone(batch, every_layer=tuple(layers) != (-1,))
+                mixed = torch.stack([found.layers[n] for n in layers]).mean(0) if found.layers else found.vectors
                 stops = np.cumsum(batch.lengths)
-                for i, part in zip(group, np.split(vectors, stops[:-1]), strict=True):
-                    answers[i] = part
+                for i, part in zip(group, np.split(mixed.numpy(), stops[:-1]), strict=True):
+                    answers[i] = keep(part)
         return answers
 
     def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:
@@ -91,18 +131,6 @@ class Model:
         none = np.zeros(len(flat), bool)
         lengths = tuple(len(row) for row in rows)
         return Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
-
-
-def _by_tokens(order: list[int], rows: list[np.ndarray]) -> list[list[int]]:
-    groups: list[list[int]] = []
-    filled = BATCH_TOKENS
-    for i in order:
-        if filled + len(rows[i]) > BATCH_TOKENS:
-            groups.append([])
-            filled = 0
-        groups[-1].append(i)
-        filled += len(rows[i])
-    return groups
 
 
 def _short(text: str) -> str:

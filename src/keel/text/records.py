@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from keel.errors import UserError
 from keel.text.blocks import Source, Unreadable
@@ -22,7 +23,7 @@ from keel.text.blocks import Source, Unreadable
 RECORD_BYTES = 32 << 20
 
 _TOO_LONG = f"record too long: more than {RECORD_BYTES >> 20} MB; split it, or give the text as .txt"
-_UNPAIRED = re.compile("[\ud800-\udfff]")
+UNPAIRED = re.compile("[\ud800-\udfff]")
 
 
 def decode(data: bytes, offset: int) -> tuple[str, str]:
@@ -75,23 +76,31 @@ def _json_text(line: bytes | None, offset: int, column: str) -> tuple[str, str]:
     decoded, reason = decode(line, offset)
     if reason:
         return "", reason
-    try:
-        record = json.loads(decoded)
-    except (ValueError, RecursionError) as error:
-        return "", f"not JSON: {error}"
-    if not isinstance(record, dict):
-        return "", f"not a JSON object: a {type(record).__name__}"
+    record, reason = json_object(decoded)
+    if reason:
+        return "", reason
     if column not in record:
-        return "", f"no column '{column}': the record has {_listed(list(record))}"
+        return "", f"no column '{column}': the record has {listed(list(record))}"
     text = record[column]
     if not isinstance(text, str):
         return "", f"not a string: column '{column}' holds a {type(text).__name__}"
-    if b"\\u" in line and (unpaired := _UNPAIRED.search(text)):
+    if b"\\u" in line and (unpaired := UNPAIRED.search(text)):
         return "", f"not Unicode: half a surrogate pair, \\u{ord(unpaired[0]):04x}"
     return text, ""
 
 
-def _listed(names: list[str]) -> str:
+def json_object(decoded: str) -> tuple[dict[str, Any], str]:
+    """The object and no reason, or no object and the reason."""
+    try:
+        record = json.loads(decoded)
+    except (ValueError, RecursionError) as error:
+        return {}, f"not JSON: {error}"
+    if not isinstance(record, dict):
+        return {}, f"not a JSON object: a {type(record).__name__}"
+    return record, ""
+
+
+def listed(names: list[str]) -> str:
     shown = ", ".join(f"'{name}'"[:40] for name in names[:12])
     return f"{shown}, ..." if len(names) > 12 else shown or "none"
 
@@ -174,7 +183,7 @@ def _field(fields: list[str], place: int, offset: int) -> tuple[str, str]:
     if not 0 <= place < len(fields):
         return "", f"too few columns: {len(fields)}, the text is in column {place + 1}"
     text = fields[place]
-    if not text.isascii() and (invalid := _UNPAIRED.search(text)):
+    if not text.isascii() and (invalid := UNPAIRED.search(text)):
         return "", f"invalid UTF-8: byte 0x{ord(invalid[0]) - 0xDC00:02x} in the row at offset {offset}"
     return text, ""
 
@@ -191,6 +200,6 @@ def check_column(path: Path, kind: str, column: str) -> None:
         raise UserError(f"{path}: its header row cannot be read ({reason}); repair it, or give --column a number")
     if not reason and column not in header:
         raise UserError(
-            f"{path}: there is no column '{column}' in its header; it has {_listed(header)}"
+            f"{path}: there is no column '{column}' in its header; it has {listed(header)}"
             " (choose with --column; a number counts from 1 and means there is no header)"
         )

@@ -32,10 +32,17 @@ class Once:
 
 
 class Learner(nn.Module):
-    def __init__(self, backbone: Backbone, objectives: dict[str, Objective]) -> None:
+    """`view`: what the objectives look at, where it is not the backbone itself (a frozen encoder's layers)."""
+
+    def __init__(self, backbone: Backbone, objectives: dict[str, Objective], view: Backbone | None = None) -> None:
         super().__init__()
         self.backbone = backbone
         self.objectives = nn.ModuleDict(objectives)
+        self.view = view
+
+    @property
+    def seen(self) -> Backbone:
+        return self.view or self.backbone
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> Batch:
         """Lets each objective hide its answers, in the recipe's order, and makes tensors of the result."""
@@ -46,14 +53,14 @@ class Learner(nn.Module):
         return Batch.of(rows, targets, device)
 
     def forward(self, batch: Batch) -> dict[str, Score]:
-        backbone = Once(self.backbone)
+        backbone = Once(self.seen)
         scores: dict[str, Score] = {}
         for objective in self.objectives.values():
             scores |= objective(backbone, batch)
         return scores
 
     def weight_of(self, score_name: str) -> float:
-        return float(self.objectives[score_name].config.weight)  # type: ignore[union-attr, arg-type]
+        return float(self.objectives[score_name].weight)  # type: ignore[arg-type]
 
     def answer_counts(self, batch: Batch) -> dict[str, int]:
         """How many answers each objective will score in this batch, known before the forward pass."""

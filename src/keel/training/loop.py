@@ -179,7 +179,7 @@ def train(run: Run) -> tuple[State, bool]:
                 raise _hopeless(state)
             if state.step % run.settings.evaluate_steps == 0 and not timer.finished(state.step):
                 _evaluate(run, stop, state, progress)
-            if saver.due(state):
+            if saver.due(state) and not timer.finished(state.step):  # the last save comes after the last evaluation
                 timer.saving_seconds = saver.save(state)
         stopped = not timer.finished(state.step)
         if not stopped:
@@ -269,7 +269,7 @@ def _gradients(run: Run, state: State, progress: float) -> Measured:
             scores = run.learner(batch)
         _objective_sum(run.learner, scores, counts).backward()
         for name, score in scores.items():
-            totals[name] += torch.stack([score.loss.detach(), score.correct.to(score.loss.dtype)])
+            totals[name] += torch.stack([score.loss.detach(), _right(score)])
     norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.settings.clip)
     return Measured(
         {name: (*total.tolist(), counts[name]) for name, total in totals.items()},
@@ -280,6 +280,11 @@ def _gradients(run: Run, state: State, progress: float) -> Measured:
     )
 
 
+def _right(score: Score) -> Tensor:
+    """How many answers were right; NaN where there is no right and wrong."""
+    return score.loss.new_tensor(math.nan) if score.correct is None else score.correct.to(score.loss.dtype)
+
+
 def _objective_sum(learner: Learner, scores: dict[str, Score], counts: dict[str, int]) -> Tensor:
     terms = [score.loss * (learner.weight_of(name) / max(1, counts[name])) for name, score in scores.items()]
     return torch.stack(terms).sum()
@@ -287,7 +292,7 @@ def _objective_sum(learner: Learner, scores: dict[str, Score], counts: dict[str,
 
 def _update(run: Run, rate: float) -> None:
     for group in run.optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["scale"]
     run.optimizer.step()
 
 
@@ -329,7 +334,8 @@ def summarise(sums: dict[str, tuple[float, float, int]]) -> dict[str, float]:
     means = {}
     for name, (loss, correct, count) in sums.items():
         means[f"{name}.loss"] = loss / max(1, count)
-        means[f"{name}.accuracy"] = correct / max(1, count)
+        if not math.isnan(correct):
+            means[f"{name}.accuracy"] = correct / max(1, count)
     if not means:  # no step was finite: no loss is not a loss of 0
         return means
     return {"loss": sum(v for k, v in means.items() if k.endswith(".loss")), **means}
@@ -342,5 +348,5 @@ def evaluate(learner: Learner, batches: list[Batch]) -> dict[str, float]:
     sums: dict[str, tuple[float, float, int]] = {}
     for batch in batches:
         scores = learner(batch)
-        add_scores(sums, {n: (float(s.loss), float(s.correct), s.count) for n, s in scores.items()})
+        add_scores(sums, {n: (float(s.loss), float(_right(s)), s.count) for n, s in scores.items()})
     return summarise(sums)

@@ -1,14 +1,20 @@
 """A model as an ordinary Hugging Face folder: written by any run, opened by Keel and by `transformers`.
 
-In: a learner and its tokenizer. Out: config.json, model.safetensors, the tokenizer's files and a README; and back.
+In: a learner and its tokenizer, and the task it learnt, if any. Out: config.json, model.safetensors, the tokenizer's
+files and a README; and back.
 
-Notable choice: nothing is ever loaded at random values. A missing, unexpected, mis-shaped or non-finite tensor is an
-error that names it; only whole heads may be absent, and then the model simply does not have that ability.
+Notable choices
+- Nothing is ever loaded at random values. A missing, unexpected, mis-shaped or non-finite tensor is an error that names
+  it; only whole heads may be absent, and then the model simply does not have that ability.
+- What a task needs beside the weights (labels, lengths, columns, the way the encoder is used) stands in config.json
+  under `keel`. Folders of `transformers` with a task's head are opened with what their config says.
+- Tensors that have no name there (attention pooling, a CRF, a mix of layers) are called `keel.` and our own name.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +23,15 @@ import torch
 from torch import Tensor
 
 from keel import catalog, checkpoint
+from keel.checkpoint import Name
 from keel.errors import UserError, near, suggest
-from keel.interfaces import Objective
+from keel.interfaces import Objective, Task
+from keel.text.labelled import LabelledData
 from keel.tokenizers.wordpiece import WordPiece
+from keel.training.encoder import EncoderUse, view
 from keel.training.learner import Learner
+
+OURS = "keel"  # the key in config.json, and the prefix of tensors
 
 
 @dataclass(frozen=True)
@@ -28,17 +39,61 @@ class Loaded:
     learner: Learner
     tokenizer: WordPiece
     path: Path
+    task: Task | None = None
 
 
-def save_model(folder: Path, learner: Learner, tokenizer: WordPiece, card: str) -> None:
+@dataclass(frozen=True)
+class Purpose:
+    """A task, and how the encoder serves it."""
+
+    task: Any
+    encoder: EncoderUse
+
+    @property
+    def kind(self) -> str:
+        return str(self.task.config.kind)
+
+    def learner(self, backbone: Any) -> Learner:
+        seen = view(backbone, self.encoder)
+        return Learner(backbone, {self.kind: self.task.objective(seen or backbone)}, seen)
+
+    def as_config(self) -> dict[str, Any]:
+        """The entries of config.json."""
+        parts = {"task": self.task.config, "data": self.task.data, "encoder": self.encoder}
+        entries: dict[str, Any] = {OURS: {name: part.model_dump(mode="json") for name, part in parts.items()}}
+        labels = getattr(self.task.config, "labels", None) or (["LABEL_0"] if self.kind == "regress" else None)
+        if labels:
+            entries["id2label"] = {str(number): name for number, name in enumerate(labels)}
+            entries["label2id"] = {name: number for number, name in enumerate(labels)}
+        if self.kind in PROBLEMS:
+            several = getattr(self.task.config, "several", False)
+            entries["problem_type"] = "multi_label_classification" if several else PROBLEMS[self.kind]
+        return entries
+
+
+PROBLEMS = {"classify": "single_label_classification", "regress": "regression"}
+
+
+def make_purpose(sections: Mapping[str, Any], where: Path | str) -> Purpose:
+    """From plain data: `task`, and optionally `data` and `encoder`."""
+    kind = catalog.find("tasks", str(sections["task"].get("kind")))
+    try:
+        task = kind(kind.Config(**sections["task"]), LabelledData(**sections.get("data", {})))
+        return Purpose(task, EncoderUse(**sections.get("encoder", {})))
+    except ValueError as error:
+        raise UserError(f"{where}: its '{OURS}' entry cannot be used ({str(error).splitlines()[0]})") from None
+
+
+def save_model(folder: Path, learner: Learner, tokenizer: WordPiece, card: str, purpose: Purpose | None = None) -> None:
     """Writes the model's own files into an existing folder."""
     backbone = learner.backbone
     border = backbone.published
     config = border.config_to(backbone.config, tokenizer.pad)
-    config["architectures"] = [_architecture(set(learner.objectives))]
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
-    tensors = checkpoint.to_published(learner.named_tensors(), border.names(backbone.config))
-    checkpoint.write_tensors(folder / "model.safetensors", tensors)
+    config["architectures"] = [border.architecture(set(learner.objectives))]
+    config |= purpose.as_config() if purpose else {}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+    names = border.names(backbone.config) + _head_names(learner, border)
+    checkpoint.write_tensors(folder / "model.safetensors", checkpoint.to_published(learner.named_tensors(), names))
     tokenizer.save(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -53,17 +108,22 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     border = backbone_class.published
     tensors = border.tidy(checkpoint.read_tensors(folder, pickle=pickle))
     config = border.config_from(published, set(tensors))
+    purpose = _purpose_of(published, border, folder)
     names = border.names(config)
-    ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
-    _check_finite(ours, folder)
     with torch.device("meta"):
-        learner = assemble(backbone_class(config), {name: {} for name in _heads(ours)})
+        if purpose:
+            learner = purpose.learner(backbone_class(config))
+            names += _head_names(learner, border)
+        ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
+        if not purpose:
+            learner = assemble(backbone_class(config), {name: {} for name in _heads(ours)})
+    _check_finite(ours, folder)
     _check_against(learner, ours, names, folder)
     learner.load_state_dict(ours, assign=True)
     tokenizer = WordPiece.load(folder)
     if tokenizer.size > config.vocabulary:
         raise UserError(f"{folder}: the tokenizer has {tokenizer.size} tokens, the model only {config.vocabulary}")
-    return Loaded(learner.eval(), tokenizer, folder)
+    return Loaded(learner.eval(), tokenizer, folder, purpose.task if purpose else None)
 
 
 def assemble(backbone: Any, options: dict[str, Any]) -> Learner:
@@ -75,12 +135,40 @@ def assemble(backbone: Any, options: dict[str, Any]) -> Learner:
     return Learner(backbone, objectives)
 
 
-def _architecture(objectives: set[str]) -> str:
-    if not objectives & {"masked_lm", "next_sentence"}:
-        return "BertModel"
-    if "next_sentence" not in objectives:
-        return "BertForMaskedLM"
-    return "BertForPreTraining" if "masked_lm" in objectives else "BertForNextSentencePrediction"
+def _head_names(learner: Learner, border: checkpoint.Published) -> list[Name]:
+    """Published names of what belongs to a task and not to the backbone."""
+    names = []
+    for kind in set(learner.objectives) & set(border.heads):
+        last = f"objectives.{kind}.out."
+        for ours in learner.state_dict():
+            if ours.startswith(last):
+                names.append(Name(ours, f"{border.heads[kind][1]}.{ours.removeprefix(last)}"))
+            elif not ours.startswith("backbone."):
+                names.append(Name(ours, f"{OURS}.{ours}"))
+    return names
+
+
+def _purpose_of(published: dict[str, Any], border: checkpoint.Published, folder: Path) -> Purpose | None:
+    """The task this folder was made for: by Keel, or by `transformers` as its config tells."""
+    if isinstance(published.get(OURS), dict) and isinstance(published[OURS].get("task"), dict):
+        return make_purpose(published[OURS], folder / "config.json")
+    made = str((published.get("architectures") or [""])[0])
+    kinds = [kind for kind, (architecture, _) in border.heads.items() if architecture == made]
+    if not kinds:
+        return None
+    labels = [str(name) for _, name in sorted((published.get("id2label") or {}).items(), key=lambda item: int(item[0]))]
+    kind = kinds[0]
+    if kind == "classify" and (published.get("problem_type") == "regression" or len(labels) == 1):
+        kind = "regress"
+    task: dict[str, Any] = {"kind": kind}
+    if kind in ("classify", "tag"):
+        task["labels"] = labels or ["LABEL_0", "LABEL_1"]  # the default there
+    if published.get("problem_type") == "multi_label_classification":
+        task["several"] = True
+    if kind == "tag":
+        task["entities"] = "O" in labels
+    length = min(512, int(published.get("max_position_embeddings", 512)))
+    return make_purpose({"task": task, "data": {"length": length}}, folder / "config.json")
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -126,7 +214,7 @@ def _check_finite(tensors: dict[str, Tensor], folder: Path) -> None:
             raise UserError(f"{folder}: tensor '{name}' has values that are not numbers (NaN or infinite)")
 
 
-def _check_against(learner: Learner, given: dict[str, Tensor], names: list[checkpoint.Name], folder: Path) -> None:
+def _check_against(learner: Learner, given: dict[str, Tensor], names: list[Name], folder: Path) -> None:
     theirs = {name.ours: name.theirs for name in names}
     for name, tensor in learner.state_dict().items():
         if name not in given:

@@ -1,9 +1,12 @@
 """AdamW with the usual exclusions (biases and norms do not decay), and its state under the parameters' own names.
 
-In: a learner and settings. Out: the optimizer; its state as plain tensors for `state.safetensors`, and back.
+In: a learner, settings, and shares of the learning rate where parameters differ. Out: the optimizer; its state as
+plain tensors for `state.safetensors`, and back.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +16,20 @@ from keel.training.settings import TrainingSettings
 PARTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-def make_optimizer(learner: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    decaying = [p for p in learner.parameters() if p.requires_grad and p.ndim >= 2]
-    others = [p for p in learner.parameters() if p.requires_grad and p.ndim < 2]
+def make_optimizer(
+    learner: nn.Module, settings: TrainingSettings, scales: Mapping[nn.Parameter, float] | None = None
+) -> torch.optim.Optimizer:
+    """Groups by decay and by share of the learning rate (`scale`; the loop multiplies it in). A share of 0 freezes."""
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for parameter in learner.parameters():
+        scale = (scales or {}).get(parameter, 1.0)
+        parameter.requires_grad_(scale > 0)
+        if scale > 0:
+            groups.setdefault((parameter.ndim >= 2, scale), []).append(parameter)
     return torch.optim.AdamW(
         [
-            {"params": decaying, "weight_decay": settings.weight_decay},
-            {"params": others, "weight_decay": 0.0},
+            {"params": groups[decays, scale], "weight_decay": settings.weight_decay * decays, "scale": scale}
+            for decays, scale in sorted(groups, reverse=True)
         ],
         lr=0.0,
         betas=(settings.beta1, settings.beta2),

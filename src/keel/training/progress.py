@@ -56,7 +56,9 @@ class TrainingProgress:
 def describe(step: dict[str, Any]) -> str:
     parts = [f"step {step['step']:,}"]
     losses = [(k.removesuffix(".loss"), v) for k, v in step.items() if k.endswith(".loss")]
-    parts += [f"{name} {loss:.3f} ({100 * step[f'{name}.accuracy']:.1f}%)" for name, loss in losses]
+    for name, loss in losses:
+        right = step.get(f"{name}.accuracy")
+        parts.append(f"{name} {loss:.3f}" + ("" if right is None else f" ({100 * right:.1f}%)"))
     parts.append(f"{step['tokens_per_second']:,.0f} tokens/s")
     parts.append(f"padding {100 * step.get('padding', 0.0):.1f}%")
     parts.append(f"{clock(step['remaining'])} left")

@@ -32,7 +32,7 @@ from keel.errors import UserError
 from keel.tokenizers.wordpiece import WordPiece
 from keel.training.learner import Learner
 from keel.training.loop import State
-from keel.training.model_folder import save_model
+from keel.training.model_folder import Purpose, save_model
 from keel.training.optimizer import optimizer_tensors
 
 GROWING = ("metrics.jsonl", "report.html")  # change when a finished run is made longer, so they have no sums
@@ -70,12 +70,13 @@ class RunFolder:
         recipe_yaml: str,
         card: str,
         keep: int,
+        purpose: Purpose | None = None,
     ) -> Path:
         """Writes a checkpoint and lets the oldest ones go."""
         target = self.checkpoints / f"step-{state.step:08d}"
         if not target.exists():
-            with self._disk_full_explained(), checkpoint.write_folder(target, {"keel": "pretrain", **facts}) as folder:
-                save_model(folder, learner, tokenizer, card)
+            with self._disk_full_explained(), checkpoint.write_folder(target, facts) as folder:
+                save_model(folder, learner, tokenizer, card, purpose)
                 checkpoint.write_tensors(folder / "state.safetensors", optimizer_tensors(optimizer, learner))
                 (folder / "run.json").write_text(json.dumps({**asdict(state), **facts}, indent=2))
                 (folder / "recipe.yaml").write_text(recipe_yaml, encoding="utf-8")
@@ -150,4 +151,4 @@ class RunFolder:
             except OSError:  # a file system without links
                 shutil.copyfile(path, temporary)
             temporary.replace(self.out / path.name)
-        checkpoint.write_manifest(self.out, {"keel": "pretrain", **facts}, "*", leave_out=GROWING)
+        checkpoint.write_manifest(self.out, facts, "*", leave_out=GROWING)

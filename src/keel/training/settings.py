@@ -54,6 +54,24 @@ class TrainingSettings(BaseModel):
         return self
 
 
+class FinetuneSettings(TrainingSettings):
+    """The same keys; the length is counted in passes over the rows, and a step in rows."""
+
+    epochs: float | None = Field(3.0, gt=0, description="passes over the training rows; null: training.steps")
+    batch_rows: int = Field(16, ge=1, description="examples in a step, of all its slices")
+    learning_rate: float = Field(5e-5, gt=0)
+    warmup: float = Field(0.1, ge=0, description="share of the run if below 1, else steps")
+    beta2: float = Field(0.999, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+
+    def for_rows(self, examples: int) -> FinetuneSettings:
+        """With steps worked out for so many examples, and an evaluation after each pass."""
+        a_pass = max(1, -(-examples // self.batch_rows))
+        steps = self.steps if self.epochs is None else max(1, round(self.epochs * a_pass))
+        settled = self.model_copy(update={"steps": steps, "evaluate_steps": a_pass})
+        return FinetuneSettings.model_validate(settled.model_dump())
+
+
 def seconds(budget: str) -> float:
     """'90s', '45m', '2h', '1h30m' -> seconds."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", budget)

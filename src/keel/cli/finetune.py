@@ -1,0 +1,76 @@
+"""`keel finetune`: a pretrained model and labelled data become a model that does a task."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from keel.cli import common
+
+EXAMPLE = common.example(
+    "keel finetune my-model classify --train train.tsv --dev dev.tsv --out my-classifier",
+    "keel finetune my-model classify --train train.csv --text title --label topic --out topics --set training.epochs=4",
+    "keel finetune my-model tag --train train.conll --dev dev.conll --out my-tagger",
+    "keel finetune my-model answer --train train.json --dev dev.json --out my-reader",
+)
+
+
+def finetune(
+    model: common.ModelFolder,
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="classify, regress, tag, answer or choose; or a recipe file (YAML)."),
+    ],
+    train: Annotated[str, typer.Option(metavar="FILE", help="Labelled data to learn from.")],
+    out: common.Out,
+    dev: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled data to judge by; a tenth of --train if left out.")
+    ] = None,
+    text: common.TextColumn = None,
+    pair: common.PairColumn = None,
+    label: common.LabelColumn = None,
+    choices: common.ChoiceColumns = None,
+    long: common.Long = None,
+    length: Annotated[int | None, typer.Option(min=8, metavar="N", help="Tokens in a row at most.")] = None,
+    epochs: Annotated[float | None, typer.Option(metavar="N", help="Passes over the training data.")] = None,
+    overrides: common.Overrides = None,
+    strict: common.Strict = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")] = None,
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")] = "auto",
+    allow_pickle: common.AllowPickle = False,
+    quiet: common.Quiet = False,
+    as_json: common.Json = False,
+) -> None:
+    """Fine-tunes a model for a task. Ctrl-C saves and tells how to go on."""
+    import json
+
+    from keel.stages.finetune import finetune as run
+
+    given = {
+        "data.text": text,
+        "data.pair": pair,
+        "data.label": label,
+        "data.choices": choices or None,
+        "data.long.strategy": long,
+        "data.length": length,
+        "training.epochs": epochs,
+    }
+    changes = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    result = run(
+        model,
+        task,
+        train=train,
+        dev=dev,
+        out=out,
+        overrides=[*changes, *(overrides or [])],
+        strict=strict,
+        resume=resume,
+        threads=threads,
+        device=device,
+        allow_pickle=allow_pickle,
+        report=None if quiet else common.say,
+        quiet=quiet,
+    )
+    common.print_result(f"model {out}", result, as_json)

@@ -1,0 +1,55 @@
+"""`keel predict`: what a fine-tuned model answers, as JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from keel.cli import common
+
+EXAMPLE = common.example(
+    'keel predict my-classifier "What a lovely film."',
+    'keel predict my-pairs --pair "A man plays." "Somebody makes music."',
+    'keel predict my-reader --pair "Paris is the capital of France." "What is the capital of France?"',
+    "keel predict my-tagger --file texts.jsonl",
+    "keel predict my-tagger - < lines.txt",
+)
+
+
+def predict(
+    model: common.ModelFolder,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - reads lines from stdin.")] = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A file instead: .txt .jsonl .csv .tsv .json")
+    ] = None,
+    pair: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The second text of a pair; for answers the text to search.")
+    ] = None,
+    text_column: Annotated[str | None, typer.Option("--text", metavar="COL", help="The text's column.")] = None,
+    pair_column: Annotated[
+        str | None, typer.Option("--pair-column", metavar="COL", help="The second text's column in --file.")
+    ] = None,
+    allow_pickle: common.AllowPickle = False,
+) -> None:
+    """Prints one JSON object for each text, in the given order; places are characters of the text."""
+    from keel.errors import UserError
+    from keel.stages import evaluate
+
+    if bool(texts) == bool(file):
+        raise UserError("predict needs texts, or --file; not both")
+    if file:
+        columns = {"text": text_column, "pair": pair_column}
+        _print(evaluate.predict(model, file, columns=columns, allow_pickle=allow_pickle))
+        return
+    loaded = evaluate.open_task(model, allow_pickle=allow_pickle)
+    given = list(common.lines_or_arguments(texts or []))
+    _print(loaded.predict([(t, pair) for t in given] if pair is not None else given))
+
+
+def _print(answers: Iterable[dict[str, Any]]) -> None:
+    for answer in answers:
+        common.print_json(answer)
+    sys.stdout.flush()

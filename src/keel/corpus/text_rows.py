@@ -1,0 +1,99 @@
+"""Labelled texts as rows: one text or two, cut to the row's length as the recipe says.
+
+In: a table with one or two texts in each row. Out: examples; one or more windows for each, and an account of what did
+not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from keel.errors import UserError
+from keel.interfaces import Cut, Tokenizer, Window
+from keel.text.labelled import LabelledData, read_examples
+from keel.text.long_text import share_room
+from keel.text.tables import Rejected
+from keel.tokenizers.frame import frame
+
+ROLES = ("text", "pair", "label")
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """One text or two, the answer (None: not known), and where it stood in its file."""
+
+    texts: tuple[str, ...]
+    answer: Any = None
+    where: str = ""
+
+
+def read_texts(
+    path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None
+) -> tuple[list[TextExample], list[Rejected]]:
+    """The examples of a file, and the rows left out.
+
+    `parse` makes an answer of a label cell, or gives the reason why it cannot; None: the file has no labels.
+    """
+    records, rejected = read_examples(path, data, ROLES if parse else ROLES[:2])
+    examples = []
+    for record in records:
+        texts = tuple(str(record.fields[r]) for r in ("text", "pair") if record.fields.get(r) is not None)
+        answer, reason = parse(record.fields["label"]) if parse else (None, "")
+        if not texts or any(not text.strip() for text in texts):
+            reason = "empty text"
+        if reason:
+            rejected.append(Rejected(record.file, record.line, reason))
+        else:
+            examples.append(TextExample(texts, answer, f"{record.file}, line {record.line}"))
+    return examples, rejected
+
+
+def text_example(given: Any) -> TextExample:
+    """From what a Python caller gives: a text, or two."""
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    if not 1 <= len(texts) <= 2 or any(not isinstance(text, str) for text in texts):
+        raise UserError(f"a text or a pair of texts is needed, not {str(given)[:60]!r}")
+    return TextExample(texts)
+
+
+def text_windows(examples: Sequence[TextExample], tokenizer: Tokenizer, data: LabelledData) -> tuple[list[Window], Cut]:
+    windows, cut = [], Cut()
+    for number, parts in enumerate(_encode(examples, tokenizer)):
+        rows = _fit(parts, data)
+        windows += [Window(*frame(tokenizer, row), number) for row in rows]
+        length = sum(map(len, parts))
+        lost = length - _kept(parts, data)
+        cut += Cut(1, int(lost > 0), length, lost)
+    return windows, cut
+
+
+def _encode(examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[np.ndarray]]:
+    flat = tokenizer.encode([text for example in examples for text in example.texts])
+    ids = iter(flat)
+    return [[next(ids) for _ in example.texts] for example in examples]
+
+
+def _fit(parts: list[np.ndarray], data: LabelledData) -> list[list[np.ndarray]]:
+    """The parts of each row. Of two texts the longer gives way; windows go over the second one."""
+    room = data.length - len(parts) - 1
+    if len(parts) == 1:
+        return [[parts[0][kept]] for kept in data.long.places(len(parts[0]), room)]
+    first, second = _rooms(parts, data)
+    a = parts[0][data.long.places(len(parts[0]), first)[0]]
+    return [[a, parts[1][kept]] for kept in data.long.places(len(parts[1]), second)]
+
+
+def _rooms(parts: list[np.ndarray], data: LabelledData) -> tuple[int, int]:
+    return share_room(len(parts[0]), len(parts[1]), data.length - 3)
+
+
+def _kept(parts: list[np.ndarray], data: LabelledData) -> int:
+    """How many tokens are in at least one row."""
+    room = data.length - len(parts) - 1
+    if data.long.strategy != "windows":
+        return min(sum(map(len, parts)), room)
+    return len(parts[0]) if len(parts) == 1 else min(len(parts[0]), _rooms(parts, data)[0]) + len(parts[1])

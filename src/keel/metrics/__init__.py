@@ -1,0 +1,1 @@
+"""How good are the answers? Pure functions of gold and guessed, in numpy."""

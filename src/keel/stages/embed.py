@@ -1,0 +1,44 @@
+"""`keel embed`: one vector per text.
+
+In: a model folder and a file of texts. Out: a .npy file of shape (texts, width), rows in the order of the file.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keel.checkpoint import write_file
+from keel.errors import UserError
+from keel.stages.model import Model
+from keel.text.labelled import LabelledData, find_columns, read_examples
+
+
+def embed(
+    model: str,
+    file: str,
+    out: str,
+    *,
+    column: str | None = None,
+    pooling: str = "mean",
+    layers: str = "-1",
+    allow_pickle: bool = False,
+) -> dict[str, Any]:
+    try:
+        numbers = [int(number) for number in layers.split(",")]
+    except ValueError:
+        raise UserError(f"--layers {layers}: numbers are needed, such as -1 or 3,4") from None
+    data = find_columns(file, LabelledData(text=column), ("text",))
+    records, rejected = read_examples(file, data, ("text",))
+    if rejected:
+        raise UserError(f"{file}, line {rejected[0].line}: {rejected[0].reason}")
+    vectors = Model.load(model, allow_pickle=allow_pickle).embed(
+        [str(r.fields["text"]) for r in records], pooling, numbers
+    )
+    buffer = io.BytesIO()
+    np.save(buffer, vectors)
+    write_file(Path(out), buffer.getvalue())
+    return {"out": out, "texts": len(vectors), "width": vectors.shape[1]}

@@ -1,0 +1,83 @@
+"""`keel evaluate`: how good is a fine-tuned model on labelled data; `keel predict`: what does it answer.
+
+In: a model folder and a file. Out: the task's figures, and the answers; with `long="all"` the figures of every way to
+treat long texts, side by side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from keel.checkpoint import write_file
+from keel.errors import UserError
+from keel.interfaces import Cut
+from keel.stages.model import Model
+from keel.text.long_text import STRATEGIES
+from keel.training.windows import outputs
+
+
+def evaluate(
+    model: str,
+    data: str,
+    *,
+    columns: dict[str, Any] | None = None,
+    long: str | None = None,
+    strict: bool = False,
+    out: str | None = None,
+    allow_pickle: bool = False,
+) -> dict[str, Any]:
+    """The figures on a file; `out` also gets the answers, one JSON object a line."""
+    loaded = open_task(model, columns, allow_pickle)
+    examples, rejected = loaded.task.read(data)
+    if strict and rejected:
+        raise UserError(f"{data}, line {rejected[0].line}: {rejected[0].reason} ({len(rejected)} such rows in all)")
+    if not examples:
+        raise UserError(f"{data}: no row can be used{': ' + rejected[0].reason if rejected else ''}")
+    result: dict[str, Any] = {"model": model, "examples": len(examples), "rejected": len(rejected)}
+    if long == "all":
+        return result | {"strategies": [_figures(loaded, examples, strategy)[0] for strategy in STRATEGIES]}
+    figures, answers = _figures(loaded, examples, long)
+    if out:
+        write_file(Path(out), "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers))
+    return result | figures
+
+
+def predict(
+    model: str, data: str, *, columns: dict[str, Any] | None = None, allow_pickle: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The answers for the rows of a file, in their order."""
+    loaded = open_task(model, columns, allow_pickle)
+    examples, rejected = loaded.task.read(data, labelled=False)
+    if rejected:
+        raise UserError(f"{data}, line {rejected[0].line}: {rejected[0].reason} ({len(rejected)} such rows in all)")
+    yield from loaded.answer(examples)
+
+
+def open_task(model: str, columns: dict[str, Any] | None = None, allow_pickle: bool = False) -> Model:
+    """A fine-tuned model, with other columns than those it was trained with where they are given."""
+    loaded = Model.load(model, allow_pickle=allow_pickle)
+    if loaded.task is None:
+        raise UserError(f"{model}: this model has not been fine-tuned; make one with keel finetune")
+    given = {name: value for name, value in (columns or {}).items() if value is not None}
+    if given:
+        loaded.task = type(loaded.task)(loaded.task.config, loaded.task.data.model_copy(update=given))
+    return loaded
+
+
+def _figures(loaded: Model, examples: Sequence[Any], strategy: str | None) -> tuple[dict[str, Any], list[Any]]:
+    task = loaded.task
+    if strategy:
+        if strategy not in STRATEGIES:
+            raise UserError(f"--long {strategy}: choose one of {', '.join(STRATEGIES)}, or all")
+        long = task.data.long.model_copy(update={"strategy": strategy})
+        task = type(task)(task.config, task.data.model_copy(update={"long": long}))
+    windows, cut = task.windows(examples, loaded.tokenizer)
+    answers = task.answer(examples, windows, outputs(loaded.learner, windows, loaded.tokenizer))
+    return {"long": task.data.long.strategy, **_shares(cut), **task.score(examples, answers)}, answers
+
+
+def _shares(cut: Cut) -> dict[str, float]:
+    return {"cut_texts": cut.cut_texts / max(1, cut.texts), "cut_tokens": cut.cut_tokens / max(1, cut.tokens)}

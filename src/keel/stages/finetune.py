@@ -1,0 +1,258 @@
+"""`keel finetune`: a pretrained model and labelled data -> a model that does a task.
+
+In: a model folder, a task (or a recipe file), training and development files. Out: a model folder, the answers on the
+development data, and a report page.
+
+Notable choices
+- Without development data a tenth of the training examples is kept apart for it, and this is said.
+- The pooler comes and goes with the task, as in `transformers`: a head that does not use it is saved without it, and
+  one that needs it gets a fresh one where the model has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from keel import __version__
+from keel import recipe as recipes
+from keel.catalog import find
+from keel.checkpoint import sha256, write_file
+from keel.errors import UserError
+from keel.interfaces import Cut, Window
+from keel.layers.start import start_weights
+from keel.randomness import seed_of, uniform
+from keel.recipe import TaskRecipe
+from keel.reporting.report import write_report
+from keel.stages.run import Plan, find_device, parameters, run
+from keel.text.labelled import LabelledData
+from keel.training.encoder import rate_scales, restart_layers
+from keel.training.machine import prepare_cpu
+from keel.training.model_folder import Loaded, Purpose, load_model
+from keel.training.windows import Source, outputs
+
+HEAD, APART = 51, 52  # the purposes the seed is used for
+HELD_APART = 0.1  # of the training examples, where there is no development data
+REJECTED = "rejected.jsonl"
+ANSWERS = "answers.jsonl"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What the files gave: examples to learn from and to judge by, and the rows that were left out."""
+
+    train: list[Any]
+    dev: list[Any]
+    rejected: list[Any]
+    apart: bool  # dev is a part of the training file
+
+
+def finetune(
+    model: str,
+    task: str | TaskRecipe,
+    *,
+    train: str,
+    out: str,
+    dev: str | None = None,
+    overrides: Sequence[str] = (),
+    strict: bool = False,
+    resume: bool = False,
+    threads: int | None = None,
+    device: str = "auto",
+    allow_pickle: bool = False,
+    report: Callable[[str], None] | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Trains, or goes on training, and returns the figures on the development data."""
+    began = time.monotonic()
+    say = report or (lambda _: None)
+    prepare_cpu()
+    where = find_device(device)
+    recipe = recipes.load_task(task, overrides) if isinstance(task, str) else task
+    loaded = load_model(model, pickle=allow_pickle)
+    recipe = _fit_length(recipe, loaded, say)
+    unsettled = find("tasks", recipe.task.kind)(recipe.task, recipe.data).bind(train)  # type: ignore[attr-defined]
+    kind, examples = _read(unsettled, train, dev, strict, recipe.training.seed)
+    recipe = recipe.model_copy(
+        update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(examples.train))}
+    )
+    _say_what_was_read(examples, kind, say)
+    learner = build_learner(Purpose(kind, recipe.encoder), loaded, recipe).to(where)
+    windows, cut = kind.windows(examples.train, loaded.tokenizer)
+    dev_windows, dev_cut = kind.windows(examples.dev, loaded.tokenizer)
+    say(describe_cut(cut + dev_cut, recipe.data))
+    judge = Judge(kind, examples.dev, dev_windows, lambda: outputs(learner, dev_windows, loaded.tokenizer, where))
+    plan = Plan(
+        "finetune",
+        learner,
+        loaded.tokenizer,
+        recipe.training,
+        Source(windows, recipe.training.batch_rows, recipe.training.slices, recipe.training.seed),
+        judge.named_figures,
+        _fingerprint(model, train, dev),
+        recipe.to_yaml(),
+        lambda path: _same(recipe, path),
+        _card(recipe, model),
+        f"{recipe.name} from {model}, {parameters(learner):,} parameters; {len(examples.train):,} examples, "
+        f"{recipe.training.steps:,} steps of {recipe.training.batch_rows}",
+        _resume_command(model, train, dev, out, device),
+        rate_scales(learner.backbone, recipe.encoder),
+        lambda: Purpose(judge.task, recipe.encoder),
+    )
+    state, folder, facts = run(plan, out, where, resume=resume, threads=threads, quiet=quiet, began=began)
+    if not judge.answers:  # a finished run was resumed: there was nothing left to do
+        judge.named_figures()
+    _write_lines(Path(out) / ANSWERS, [_with_where(e, a) for e, a in zip(examples.dev, judge.answers, strict=True)])
+    _write_lines(Path(out) / REJECTED, [asdict(bad) for bad in examples.rejected])
+    result = {
+        "out": out,
+        "steps": state.step,
+        "seconds": round(state.elapsed, 1),
+        "examples": len(examples.train),
+        "dev_examples": len(examples.dev),
+        "rejected": len(examples.rejected),
+        **judge.figures,
+    }
+    write_report(Path(out), facts={"title": f"Fine-tuning {recipe.name}", "model": model, **result})
+    folder.finish(facts)
+    return result
+
+
+class Judge:
+    """Asks the model about the development data, settles what is settled there (a threshold), and scores."""
+
+    def __init__(
+        self, task: Any, examples: list[Any], windows: list[Window], ask: Callable[[], list[np.ndarray]]
+    ) -> None:
+        self.task, self.examples, self.windows, self.ask = task, examples, windows, ask
+        self.answers: list[dict[str, Any]] = []
+        self.figures: dict[str, float] = {}
+
+    def named_figures(self) -> dict[str, float]:
+        """Under the names that a log uses."""
+        found = self.ask()
+        self.task = self.task.tune(self.examples, self.task.answer(self.examples, self.windows, found))
+        self.answers = self.task.answer(self.examples, self.windows, found)
+        self.figures = self.task.score(self.examples, self.answers)
+        return {f"{self.task.config.kind}.{name}": value for name, value in self.figures.items()}
+
+
+def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
+    """The model's encoder with a fresh head; the seed decides the head's first weights."""
+    backbone = loaded.learner.backbone
+    pooled = getattr(purpose.task.config, "pooling", None) == "cls" and purpose.encoder.use == "all"
+    generator = torch.Generator().manual_seed(seed_of(recipe.training.seed, HEAD))
+    if pooled != backbone.config.pooler:
+        other = type(backbone)(backbone.config.model_copy(update={"pooler": pooled}))
+        start_weights(other, backbone.config.start_deviation, generator)
+        shared = {k: v for k, v in backbone.state_dict().items() if k in other.state_dict()}
+        other.load_state_dict({**other.state_dict(), **shared})
+        backbone = other
+    if recipe.encoder.restart:
+        restart_layers(backbone, recipe.encoder, generator)
+    learner = purpose.learner(backbone)
+    for objective in learner.objectives.values():
+        start_weights(objective, backbone.config.start_deviation, generator)
+    return learner
+
+
+def _fit_length(recipe: TaskRecipe, loaded: Loaded, say: Callable[[str], None]) -> TaskRecipe:
+    longest = loaded.learner.backbone.longest
+    if recipe.data.length <= longest:
+        return recipe
+    say(f"the model has {longest} positions: rows are {longest} tokens long, not {recipe.data.length}")
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"length": longest})})
+
+
+def _read(task: Any, train: str, dev: str | None, strict: bool, seed: int) -> tuple[Any, Labelled]:
+    examples, rejected = task.read(train)
+    if not examples:
+        reason = f": {rejected[0].reason} (line {rejected[0].line})" if rejected else ""
+        raise UserError(f"{train}: no row can be used{reason}")
+    settled = task.settle(examples)
+    if dev:
+        judged, more = settled.read(dev)
+        rejected = rejected + more
+        if not judged:
+            raise UserError(f"{dev}: no row can be used{': ' + more[0].reason if more else ''}")
+    else:
+        numbers = uniform(seed, APART, np.arange(len(examples)))
+        border = np.sort(numbers)[min(len(numbers) - 1, max(1, round(HELD_APART * len(numbers))))]
+        judged = [e for e, number in zip(examples, numbers, strict=True) if number < border]
+        examples = [e for e, number in zip(examples, numbers, strict=True) if number >= border]
+        if not judged:
+            raise UserError(f"{train}: one example is too few to learn from and to judge by; give more, or --dev")
+    if strict and rejected:
+        first = rejected[0]
+        raise UserError(f"{first.file}, line {first.line}: {first.reason} (--strict; {len(rejected)} such rows in all)")
+    return settled, Labelled(examples, judged, rejected, not dev)
+
+
+def _say_what_was_read(data: Labelled, task: Any, say: Callable[[str], None]) -> None:
+    say(f"{len(data.train):,} examples to learn from, {len(data.dev):,} to judge by")
+    if data.apart:
+        say(f"no --dev given: {len(data.dev):,} of the training examples are kept apart to judge by")
+    columns = {r: getattr(task.data, r) for r in ("text", "pair", "label") if getattr(task.data, r)}
+    if columns:
+        say("columns: " + ", ".join(f"{role} = {name}" for role, name in columns.items()))
+    for bad in data.rejected[:5]:
+        say(f"left out: {bad.file}, line {bad.line}: {bad.reason}")
+    if len(data.rejected) > 5:
+        say(f"left out: {len(data.rejected):,} rows in all; they are listed in {REJECTED}")
+
+
+def describe_cut(cut: Cut, data: LabelledData) -> str:
+    """One line about what did not fit; nothing is cut silently."""
+    if not cut.cut_texts:
+        return f"all {cut.texts:,} texts fit into rows of {data.length} tokens, or into their windows"
+    texts, tokens = cut.cut_texts / cut.texts, cut.cut_tokens / cut.tokens
+    return (
+        f"{100 * texts:.1f} % of the texts are longer than {data.length} tokens and were cut "
+        f"({data.long.strategy}); {100 * tokens:.1f} % of all tokens are lost"
+    )
+
+
+def _fingerprint(model: str, *files: str | None) -> str:
+    """Names the weights that were started from and the data."""
+    paths = [p for p in sorted(Path(model).glob("*.safetensors")) + [Path(f) for f in files if f] if p.is_file()]
+    return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
+
+
+def _same(recipe: TaskRecipe, path: Path) -> bool:
+    before = recipes.load_task(str(path))
+    settled = {"threshold"}  # found again by every evaluation
+    ours, theirs = (r.task.model_dump(exclude=settled) for r in (recipe, before))
+    return (ours, before.encoder, before.data) == (theirs, recipe.encoder, recipe.data)
+
+
+def _card(recipe: TaskRecipe, model: str) -> str:
+    return (
+        f"# {recipe.name}\n\n{recipe.description}\n\nFine-tuned with Keel {__version__} from `{Path(model).name}`. The "
+        "complete recipe is in `recipe.yaml`.\n\n"
+        '```python\nimport keel\n\nmodel = keel.load("this-folder")\nmodel.predict(["a text"])\n```\n'
+    )
+
+
+def _resume_command(model: str, train: str, dev: str | None, out: str, device: str) -> str:
+    words = ["keel", "finetune", model, f"{out}/recipe.yaml", "--train", train]
+    words += ["--dev", dev] if dev else []
+    words += ["--out", out, "--resume"]
+    return shlex.join(words + (["--device", device] if device != "auto" else []))
+
+
+def _with_where(example: Any, answer: dict[str, Any]) -> dict[str, Any]:
+    gold = getattr(example, "answer", None) or getattr(example, "tags", None) or getattr(example, "answers", None)
+    return {"where": getattr(example, "where", ""), "gold": gold, **answer}
+
+
+def _write_lines(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+    write_file(path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))

@@ -1,0 +1,193 @@
+"""Multiple choice: which of several endings fits a text (SWAG; Zellers et al. 2018).
+
+In: a table with the columns text, one column for each choice (or a jsonl list under `choices`), and label: the right
+choice's number, counted from 0. Learns: each (text, choice) pair gets one score; cross-entropy over an example's
+scores. Out: the choice, and the probability of each.
+
+Notable choice: an example's choices are rows of the same batch but need not be neighbours (rows stand in order of
+length), so `prepare` works out which row is which choice.
+
+Shapes: R rows, E examples, C choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from keel.corpus.text_rows import TextExample, text_windows
+from keel.errors import UserError
+from keel.interfaces import Backbone, Batch, Cut, Objective, Rows, Score, Task, Tokenizer, Window
+from keel.layers.dropout import Dropout
+from keel.layers.pooling import make_pooling
+from keel.metrics.classification import accuracy
+from keel.text.labelled import LabelledData, find_columns
+from keel.text.tables import Rejected, column_names, read_table
+
+USUAL_CHOICES = ("ending0", "choice0", "choice1", "choices", "endings", "options")
+NONE = float("-inf")
+
+
+class ChooseConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: Literal["choose"] = "choose"
+    pooling: Literal["cls", "mean", "attention"] = "cls"
+    dropout: float = Field(0.1, ge=0, lt=1)
+
+
+@dataclass(frozen=True)
+class ChoiceExample:
+    text: str
+    choices: tuple[str, ...]
+    answer: int | None
+    where: str = ""
+
+
+class Choose(Task):
+    Config = ChooseConfig
+    headline = "accuracy"
+
+    def __init__(self, config: ChooseConfig, data: LabelledData) -> None:
+        self.config = config
+        self.data = data
+
+    def bind(self, path: str) -> Choose:
+        return Choose(self.config, _find_choices(path, find_columns(path, self.data, ("text", "label"))))
+
+    def read(self, path: str, labelled: bool = True) -> tuple[list[ChoiceExample], list[Rejected]]:
+        names = self.data.choices or []
+        columns = {"text": self.data.text, **{f"choice {n}": name for n, name in enumerate(names)}}
+        if labelled:
+            columns["label"] = self.data.label
+        for role, name in columns.items():
+            if name is None:
+                raise UserError(f"{path}: which column holds the {role}? Choose with --{role}")
+        records, rejected = read_table(path, columns)
+        examples = []
+        for record in records:
+            given = [record.fields[f"choice {n}"] for n in range(len(names))]
+            if len(given) == 1 and isinstance(given[0], list):
+                given = given[0]
+            example = ChoiceExample(
+                str(record.fields["text"]),
+                tuple(str(choice) for choice in given),
+                _place(record.fields.get("label")),
+                f"{record.file}, line {record.line}",
+            )
+            reason = _trouble(example, labelled, record.fields.get("label"))
+            if reason:
+                rejected.append(Rejected(record.file, record.line, reason))
+            else:
+                examples.append(example)
+        return examples, rejected
+
+    def example(self, given: Any) -> ChoiceExample:
+        text, choices = given
+        if isinstance(choices, str) or len(choices) < 2:
+            raise UserError(f"a text and a list of choices are needed, not {str(given)[:60]!r}")
+        return ChoiceExample(text, tuple(choices), None)
+
+    def settle(self, examples: Sequence[ChoiceExample]) -> Choose:
+        return self
+
+    def objective(self, backbone: Backbone) -> ChooseObjective:
+        return ChooseObjective(self.config, backbone)
+
+    def windows(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> tuple[list[Window], Cut]:
+        pairs = [TextExample((e.text, choice)) for e in examples for choice in e.choices]
+        of = [(number, place) for number, e in enumerate(examples) for place in range(len(e.choices))]
+        # A choice must be one row: windows of several rows would compete with the other choices.
+        data = self.data
+        if data.long.strategy == "windows":
+            data = data.model_copy(update={"long": data.long.model_copy(update={"strategy": "head"})})
+        windows, cut = text_windows(pairs, tokenizer, data)
+        rows = []
+        for window in windows:
+            number, place = of[window.example]
+            answers = {"choose.example": number, "choose.place": place, "choose.right": examples[number].answer or 0}
+            rows.append(replace(window, example=number, answers=answers, place=place))
+        return rows, cut
+
+    def answer(
+        self, examples: Sequence[ChoiceExample], windows: Sequence[Window], outputs: Sequence[np.ndarray]
+    ) -> list[dict[str, Any]]:
+        scores = [[NONE] * len(e.choices) for e in examples]
+        for window, output in zip(windows, outputs, strict=True):
+            scores[window.example][window.place] = float(output[0])
+        answers = []
+        for example, row in zip(examples, scores, strict=True):
+            chances = torch.tensor(row).softmax(0).tolist()
+            best = int(np.argmax(chances))
+            answers.append(
+                {"choice": best, "text": example.choices[best], "probability": chances[best], "probabilities": chances}
+            )
+        return answers
+
+    def score(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
+        gold, guessed = np.array([e.answer for e in examples]), np.array([a["choice"] for a in answers])
+        return {"accuracy": accuracy(gold, guessed)}
+
+
+class ChooseObjective(Objective):
+    name = "choose"
+
+    def __init__(self, config: ChooseConfig, backbone: Backbone) -> None:
+        super().__init__()
+        self.pooling = make_pooling(config.pooling, backbone.width)
+        self.dropout = Dropout(config.dropout)
+        self.out = nn.Linear(backbone.width, 1)
+
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
+        example, place, right = (rows.answers[f"choose.{name}"] for name in ("example", "place", "right"))
+        numbers, of_row = np.unique(example, return_inverse=True)
+        table = np.full((len(numbers), int(place.max()) + 1), -1)
+        table[of_row, place] = np.arange(len(of_row))
+        answers = np.zeros(len(numbers), np.int64)
+        answers[of_row] = right
+        return rows, {"choose.rows": table, "choose.answers": answers}
+
+    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
+        """(R, 1): the score of each row."""
+        scores: Tensor = self.out(self.dropout(self.pooling(backbone, backbone(batch).vectors, batch)))
+        return scores
+
+    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+        rows, answers = batch.targets["choose.rows"], batch.targets["choose.answers"]
+        scores = self.predict(backbone, batch).float().squeeze(1)
+        logits = scores[rows.clamp_min(0)].masked_fill(rows < 0, NONE)  # (E, C): examples may have fewer choices
+        loss = F.cross_entropy(logits, answers, reduction="sum")
+        return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}
+
+
+def _find_choices(path: str, data: LabelledData) -> LabelledData:
+    if data.choices:
+        return data
+    known = column_names(path)
+    first = next((name for name in USUAL_CHOICES if name in known), None)
+    if first is None:
+        raise UserError(f"{path}: which columns hold the choices? Choose with --choice, once for each")
+    numbered = [n for n in known if n[:-1] == first[:-1] and n[-1].isdecimal()] if first[-1].isdecimal() else [first]
+    return data.model_copy(update={"choices": numbered})
+
+
+def _place(label: Any) -> int | None:
+    text = str(label).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _trouble(example: ChoiceExample, labelled: bool, label: Any) -> str:
+    if not example.text.strip() or any(not choice.strip() for choice in example.choices):
+        return "empty text or choice"
+    if len(example.choices) < 2:
+        return "fewer than two choices"
+    if labelled and (example.answer is None or example.answer >= len(example.choices)):
+        return f"label {str(label)[:20]!r} is not the number of a choice, counted from 0"
+    return ""

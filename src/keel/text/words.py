@@ -1,0 +1,36 @@
+"""Where the words of a text are, for labels on words.
+
+In: text. Out: [start, stop) of each word: Chinese characters one by one; runs of letters and digits; every other
+visible character by itself. BERT's tokenizer also cuts there, so a word is always one or more whole tokens.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# The ideographs that BERT's tokenizer isolates.
+IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+_CHUNK = re.compile(f"[{IDEOGRAPH}]|[^{IDEOGRAPH}\\s]+")
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for chunk in _CHUNK.finditer(text):
+        start = chunk.start()
+        for place in range(chunk.start(), chunk.end()):
+            if _stands_alone(text[place]):
+                if start < place:
+                    spans.append((start, place))
+                spans.append((place, place + 1))
+                start = place + 1
+        if start < chunk.end():
+            spans.append((start, chunk.end()))
+    return spans
+
+
+def _stands_alone(character: str) -> bool:
+    """Punctuation, as BERT's tokenizer sees it: every ASCII sign, and whatever Unicode calls punctuation."""
+    if character.isascii():
+        return not character.isalnum() and character.isprintable()
+    return unicodedata.category(character).startswith("P")

@@ -1,0 +1,113 @@
+"""A task's windows as the rows of steps, and the objective's outputs for them.
+
+In: windows in the order of their examples. Out: a source for the loop (whole examples, in an order that is a function
+of seed and epoch), and one output for each window, in the given order.
+
+Notable choice: outputs are computed over rows sorted by length in flat batches of a fixed number of tokens, so nothing
+is padded, memory does not grow with the number of rows, and a row's output does not depend on its company.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from keel.corpus.stream import Cursor
+from keel.interfaces import Rows, Tokenizer, Window
+from keel.randomness import mix
+from keel.training.learner import Learner
+
+BATCH_TOKENS = 4096
+ORDER, ROW = 41, 42  # the purposes the seed is used for
+
+
+def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
+    """Longest first, as everywhere."""
+    order = sorted(range(len(windows)), key=lambda i: -len(windows[i].ids))
+    chosen = [windows[i] for i in order]
+    ids = np.concatenate([w.ids for w in chosen])
+    return Rows(
+        ids,
+        tuple(len(w.ids) for w in chosen),
+        np.concatenate([w.segments for w in chosen]),
+        np.concatenate([w.special for w in chosen]),
+        np.ones(len(ids), bool),
+        np.zeros(len(chosen), np.uint64) if keys is None else keys[order],
+        {name: np.stack([np.asarray(w.answers[name]) for w in chosen]) for name in chosen[0].answers},
+        {name: np.concatenate([w.marks[name] for w in chosen]) for name in chosen[0].marks},
+    )
+
+
+class Source:
+    """The steps' rows: `batch` examples at a time, with all windows of each."""
+
+    def __init__(self, windows: Sequence[Window], batch: int, slices: int, seed: int) -> None:
+        self.windows = windows
+        self.batch, self.slices, self.seed = batch, slices, seed
+        self.of_example: dict[int, list[int]] = {}
+        for place, window in enumerate(windows):
+            self.of_example.setdefault(window.example, []).append(place)
+        self.examples = np.array(sorted(self.of_example))
+
+    def __call__(self, progress: float, cursors: dict[str, Cursor]) -> tuple[list[Rows], dict[str, Cursor]]:
+        at = cursors.get("main", Cursor())
+        order = np.argsort(mix(self.seed, ORDER, at.epoch, self.examples), kind="stable")
+        chosen = self.examples[order[at.row : at.row + self.batch]].tolist()
+        after = Cursor(at.epoch, 0, at.row + len(chosen))
+        if after.row >= len(self.examples):
+            after = Cursor(at.epoch + 1, 0, 0)
+        # An example's windows stay in one slice, because some objectives compare them.
+        deals = [chosen[i :: self.slices] for i in range(min(self.slices, len(chosen)))]
+        return [self._rows(deal, at.epoch) for deal in deals], {"main": after}
+
+    def _rows(self, examples: Sequence[int], epoch: int) -> Rows:
+        places = [place for example in examples for place in self.of_example[example]]
+        return to_rows([self.windows[p] for p in places], mix(self.seed, ROW, epoch, np.array(places)))
+
+
+@torch.no_grad()
+def outputs(
+    learner: Learner,
+    windows: Sequence[Window],
+    tokenizer: Tokenizer,
+    device: torch.device | str = "cpu",
+    show: Callable[[int], None] | None = None,
+) -> list[np.ndarray]:
+    """What the learner's only objective predicts for each window: one vector for it, or one for each asked token."""
+    learner.eval()
+    (objective,) = learner.objectives.values()
+    found: list[Any] = [None] * len(windows)
+    for group in batches([len(w.ids) for w in windows]):
+        rows = to_rows([windows[i] for i in group])  # the group is sorted already, so the order stays
+        batch = learner.prepare(rows, tokenizer, device)
+        predicted = objective.predict(learner.seen, batch).float().cpu().numpy()  # type: ignore[operator]
+        counts = _counts(rows, str(objective.one_for), str(objective.name))
+        for i, part in zip(group, np.split(predicted, np.cumsum(counts)[:-1]), strict=True):
+            found[i] = part[0] if objective.one_for == "row" else part
+        if show:
+            show(len(group))
+    return found
+
+
+def _counts(rows: Rows, one_for: str, name: str) -> np.ndarray:
+    """How many outputs belong to each row."""
+    if one_for == "mark":
+        return np.bincount(rows.row_of_token[rows.marks[name] >= 0], minlength=len(rows.lengths))
+    return np.array(rows.lengths) if one_for == "token" else np.ones(len(rows.lengths), np.int64)
+
+
+def batches(lengths: Sequence[int], tokens: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Places in order of length, longest first, in groups of about so many tokens."""
+    group: list[int] = []
+    filled = 0
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if group and filled + lengths[i] > tokens:
+            yield group
+            group, filled = [], 0
+        group.append(i)
+        filled += lengths[i]
+    if group:
+        yield group

@@ -1,0 +1,63 @@
+"""How a fresh BERT starts: the first layer looks at neighbours, and nothing else about the model is different."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from keel.backbones.bert import LOOKING, Bert, BertConfig
+from keel.interfaces import Batch, Rows
+
+
+def first_attention(config: BertConfig, ids: np.ndarray) -> torch.Tensor:
+    """(heads, length, length): the first layer's attention weights for one row, worked out from the weights alone."""
+    model = Bert(config).eval()
+    model.start(torch.Generator().manual_seed(1))
+    length = len(ids)
+    none = np.zeros(length, bool)
+    rows = Rows(ids, (length,), np.zeros(length, np.int64), none, none, np.zeros(1, np.uint64))
+    batch = Batch.of(rows, {})
+    with torch.no_grad():
+        x = model.norm(model.tokens(batch.ids) + model.segments(batch.segments) + model.positions(batch.positions))
+        attention: torch.nn.Module = model.blocks[0].attention
+        q, k, _ = attention.qkv(x).view(length, 3, config.heads, -1).permute(1, 2, 0, 3)
+        return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, -1)
+
+
+@pytest.mark.parametrize("width, heads", [(128, 2), (256, 4), (768, 12)])
+def test_each_head_starts_at_its_own_distance(width: int, heads: int) -> None:
+    config = BertConfig(vocabulary=500, layers=1, width=width, heads=heads, feed_forward=64, start_deviation=0.035)
+    ids = np.random.default_rng(0).integers(5, 500, 100)
+    weights = first_attention(config, ids)
+    for head in range(min(heads, LOOKING)):
+        shift = (head // 2 + 1) * (1 if head % 2 else -1)
+        inside = torch.arange(10, 90)
+        looked_at = weights[head, inside].argmax(1)
+        hits = (looked_at == inside + shift).float().mean()
+        assert hits > 0.7, (head, shift, hits)
+        assert weights[head, inside, inside + shift].mean() > 0.5  # a uniform head would give 0.01
+
+
+def test_noise_gives_the_published_start() -> None:
+    config = BertConfig(
+        vocabulary=500, layers=2, width=64, heads=4, feed_forward=64, position_start="noise", attention_start="noise"
+    )
+    model = Bert(config)
+    model.start(torch.Generator().manual_seed(1))
+    for weight in (model.positions.weight.data, model.blocks[0].attention.qkv.weight.data):
+        assert float(weight.std()) == pytest.approx(config.start_deviation, rel=0.05)
+        assert abs(float(weight.mean())) < 0.002
+
+
+def test_only_queries_and_keys_of_the_first_layer_differ() -> None:
+    sizes = {"vocabulary": 300, "layers": 2, "width": 64, "heads": 4, "feed_forward": 64}
+    states = []
+    for start in ("neighbours", "noise"):
+        model = Bert(BertConfig(**sizes, attention_start=start))
+        model.start(torch.Generator().manual_seed(1))
+        states.append(model.state_dict())
+    different = [name for name in states[0] if not torch.equal(states[0][name], states[1][name])]
+    assert different == ["blocks.0.attention.qkv.weight"]
+    (name,) = different
+    assert torch.equal(states[0][name][128:], states[1][name][128:]), "values start as noise"
