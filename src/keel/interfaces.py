@@ -203,6 +203,28 @@ class Window:
     place: Any = None  # the task's own: what it needs to find its way from tokens back to the text
 
 
+@dataclass(frozen=True)
+class Table:
+    """Something a person reads in a report. `matrix`: counts of pairs, shaded by their share of the row."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+    matrix: bool = False
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The same as a picture. `diagonal`: the line that perfect answers would lie on."""
+
+    title: str
+    points: Sequence[tuple[float, float]]
+    x_label: str
+    y_label: str
+    diagonal: bool = False
+
+
 class Task(ABC):
     """A kind of problem people have: labelled data, the objective that learns it, the metrics that judge it, and how
     an answer is shown. One file each in `tasks/`.
@@ -214,6 +236,7 @@ class Task(ABC):
     Config: type[BaseModel]
     config: Any
     headline: str  # the figure by which two runs are compared; larger is better
+    gist: str  # the key of an answer that says most; if it is the same for all texts, nothing was learnt
 
     def bind(self, path: str) -> Task:
         """The task with the columns of this training file found, where the recipe does not name them."""
@@ -252,6 +275,10 @@ class Task(ABC):
     @abstractmethod
     def score(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
         """The figures that judge the answers."""
+
+    def details(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+        """What a person wants to see beyond the figures: by label, and the worst errors."""
+        return []
 
 
 @dataclass(frozen=True)

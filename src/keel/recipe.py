@@ -114,6 +114,9 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 def load_task(name_or_path: str, overrides: Sequence[str] = ()) -> TaskRecipe:
     """The same for a fine-tuning recipe."""
+    keys = {override.partition("=")[0].strip() for override in overrides}
+    if "training.steps" in keys and "training.epochs" not in keys:  # whoever counts in steps does not count in epochs
+        overrides = [*overrides, "training.epochs=null"]
     recipe = load_any(name_or_path, overrides)
     if not isinstance(recipe, TaskRecipe):
         raise UserError(f"{name_or_path} is a recipe for pretraining; tasks are {', '.join(catalog.names('tasks'))}")
@@ -274,7 +277,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise UserError(f"--set {override}: the value is not valid YAML") from None
-    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
+    if isinstance(value, str) and text.strip()[:1] not in "\"'":  # YAML 1.1 reads 1e-3 as text
         with contextlib.suppress(ValueError):
             value = float(value)
     place[last] = value

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.checkpoint import write_file
+from keel.interfaces import Plot, Table
 from keel.reporting.svg import Point, Series, chart, compact, percent
 
 REPORT = "report.html"
@@ -28,14 +29,20 @@ METRICS = "metrics.jsonl"
 RECIPE = "recipe.yaml"
 POINTS_DRAWN = 400
 SMOOTHING = 40
+LONGEST_CELL = 300  # characters of a text that a page shows
 
 Record = dict[str, Any]
 
 
 def write_report(
-    folder: Path, facts: Mapping[str, Any] | None = None, fills: Sequence[Mapping[str, Any]] | None = None
+    folder: Path,
+    facts: Mapping[str, Any] | None = None,
+    fills: Sequence[Mapping[str, Any]] | None = None,
+    details: Sequence[Table | Plot] = (),
+    predicts: bool = False,
 ) -> Path:
-    """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after."""
+    """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after.
+    Details: what a task has to show. `predicts`: the model answers instead of filling masks."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -44,7 +51,7 @@ def write_report(
     train = [r for r in records if r.get("kind") == "train"]
     held_out = [r for r in records if r.get("kind") == "evaluation"]
     recipe = folder / RECIPE
-    ask = str(fills[0]["text"]) if fills else "The capital of France is [MASK]."
+    ask = str(fills[0]["text"]) if fills else "A text." if predicts else "The capital of France is [MASK]."
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(Path(__file__).with_name(REPORT).read_text(encoding="utf-8"))
     page = template.render(
@@ -56,12 +63,41 @@ def write_report(
         evaluated=bool(held_out),
         fills=[(str(f["text"]), _answers(f["before"]), _answers(f["after"])) for f in fills or []],
         recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
-        command=f"keel fill {shlex.quote(str(folder))} {shlex.quote(ask)}",
+        plots=[Markup(_plot(detail)) for detail in details if isinstance(detail, Plot) and detail.points],
+        tables=[_table(detail) for detail in details if isinstance(detail, Table) and detail.rows],
+        command=f"keel {'predict' if predicts else 'fill'} {shlex.quote(str(folder))} {shlex.quote(ask)}",
         python=(json.dumps(str(folder), ensure_ascii=False), json.dumps(ask, ensure_ascii=False)),
+        predicts=predicts,
         skipped=skipped,
     )
     write_file(folder / REPORT, page)
     return folder / REPORT
+
+
+def _plot(plot: Plot) -> str:
+    series = [Series("measured", plot.points, "dots")]
+    if plot.diagonal:
+        values = [value for point in plot.points for value in point]
+        ends = (0.0, 1.0) if max(values) <= 1 and min(values) >= 0 else (min(values), max(values))
+        series.insert(0, Series("perfect", [(end, end) for end in ends], "faint", colour=1))
+    return chart(plot.title, series, plot.x_label, plot.y_label, x_zero=True, y_zero=True)
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """Cells as text, with a share between 0 and 1 to shade them by where the table is a matrix."""
+    rows = []
+    for row in table.rows:
+        total = sum(cell for cell in row[1:] if _is_number(cell)) if table.matrix else 0
+        cells = [(_cell(cell), _is_number(cell), cell / total if total and _is_number(cell) else 0.0) for cell in row]
+        rows.append(cells)
+    return {"title": table.title, "columns": table.columns, "rows": rows, "note": table.note}
+
+
+def _cell(cell: Any) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.3f}"
+    text = f"{cell:,}" if isinstance(cell, int) else str(cell)
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "\u2026"
 
 
 def read_metrics(path: Path) -> tuple[list[Record], int]:

@@ -27,11 +27,12 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Series:
-    """Points in order of x. `style`: a line, a faint line behind others, or a line with a mark on every point."""
+    """Points in order of x. `style`: a line, a faint line behind others, a line with a mark on every point, or only
+    the marks."""
 
     name: str
     points: Sequence[Point]
-    style: str = "line"  # line | faint | marks
+    style: str = "line"  # line | faint | marks | dots
     colour: int = 0
 
 
@@ -176,15 +177,16 @@ def _axes(x: Scale, y: Scale, x_label: str, y_label: str, x_format: Format, y_fo
 
 def _draw(series: Series, x: Scale, y: Scale, x_label: str, x_format: Format, y_format: Format) -> str:
     """The line, broken where a value is not finite; a stretch of one point is a dot, or it would not be seen."""
-    look = {"line": "stroke-width:2", "faint": "stroke-width:1;opacity:0.3", "marks": "stroke-width:1.5"}[series.style]
+    looks = {"line": "stroke-width:2", "faint": "stroke-width:1;opacity:0.3", "marks": "stroke-width:1.5", "dots": ""}
+    look = looks[series.style]
     parts = [f'<g class="series series-{series.style}" data-name="{escape(series.name)}">']
     for stretch in _stretches(series.points):
         places = [(f"{x(a):.2f}", f"{y(b):.2f}") for a, b in stretch]
-        if len(places) > 1:
+        if len(places) > 1 and series.style != "dots":
             line = " ".join(f"{a},{b}" for a, b in places)
             style = f"fill:none;stroke:{_colour(series.colour)};stroke-linejoin:round;{look}"
             parts.append(f'<polyline points="{line}" style="{style}"/>')
-        if len(places) == 1 or series.style == "marks":
+        if len(places) == 1 or series.style in ("marks", "dots"):
             for (a, b), point in zip(places, stretch, strict=True):
                 tip = escape(f"{series.name}: {y_format(point[1])} at {x_label} {x_format(point[0])}")
                 dot = f'<circle cx="{a}" cy="{b}" r="3" style="fill:{_colour(series.colour)}">'

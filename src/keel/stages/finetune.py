@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from keel import recipe as recipes
 from keel.catalog import find
 from keel.checkpoint import sha256, write_file
 from keel.errors import UserError
-from keel.interfaces import Cut, Window
+from keel.interfaces import Cut, Table, Window
 from keel.layers.start import start_weights
 from keel.randomness import seed_of, uniform
 from keel.recipe import TaskRecipe
@@ -40,10 +41,11 @@ from keel.training.machine import prepare_cpu
 from keel.training.model_folder import Loaded, Purpose, load_model
 from keel.training.windows import Source, outputs
 
-HEAD, APART = 51, 52  # the purposes the seed is used for
+HEAD, APART = 51, 52  # the purposes that random numbers are for
 HELD_APART = 0.1  # of the training examples, where there is no development data
 REJECTED = "rejected.jsonl"
 ANSWERS = "answers.jsonl"
+RESULT = "result.json"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def finetune(
     loaded = load_model(model, pickle=allow_pickle)
     recipe = _fit_length(recipe, loaded, say)
     unsettled = find("tasks", recipe.task.kind)(recipe.task, recipe.data).bind(train)  # type: ignore[attr-defined]
-    kind, examples = _read(unsettled, train, dev, strict, recipe.training.seed)
+    kind, examples = _read(unsettled, train, dev, strict)
     recipe = recipe.model_copy(
         update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(examples.train))}
     )
@@ -120,11 +122,29 @@ def finetune(
         "examples": len(examples.train),
         "dev_examples": len(examples.dev),
         "rejected": len(examples.rejected),
+        "headline": judge.task.headline,
+        "learnt_nothing": learnt_nothing(judge.task, examples.dev, judge.answers),
         **judge.figures,
     }
-    write_report(Path(out), facts={"title": f"Fine-tuning {recipe.name}", "model": model, **result})
+    if result["learnt_nothing"]:
+        say("this run learnt nothing: its answer is the same whatever the text. Try another seed or a lower rate")
+    details = [*judge.task.details(examples.dev, judge.answers), _lengths(windows)]
+    facts_shown = {"title": f"Fine-tuning {recipe.name}", "model": model, **result}
+    write_report(Path(out), facts=facts_shown, details=details, predicts=True)
+    write_file(Path(out) / RESULT, json.dumps({k: _finite(v) for k, v in result.items()}, indent=2))
     folder.finish(facts)
     return result
+
+
+def learnt_nothing(task: Any, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> bool:
+    """Whether all answers are the same though the examples are not: how a degenerate run looks."""
+    different = {json.dumps(answer[task.gist], ensure_ascii=False, default=str) for answer in answers}
+    texts = {str(example) for example in examples}
+    return len(different) == 1 and len(texts) > 1
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Judge:
@@ -173,7 +193,7 @@ def _fit_length(recipe: TaskRecipe, loaded: Loaded, say: Callable[[str], None]) 
     return recipe.model_copy(update={"data": recipe.data.model_copy(update={"length": longest})})
 
 
-def _read(task: Any, train: str, dev: str | None, strict: bool, seed: int) -> tuple[Any, Labelled]:
+def _read(task: Any, train: str, dev: str | None, strict: bool) -> tuple[Any, Labelled]:
     examples, rejected = task.read(train)
     if not examples:
         reason = f": {rejected[0].reason} (line {rejected[0].line})" if rejected else ""
@@ -185,7 +205,7 @@ def _read(task: Any, train: str, dev: str | None, strict: bool, seed: int) -> tu
         if not judged:
             raise UserError(f"{dev}: no row can be used{': ' + more[0].reason if more else ''}")
     else:
-        numbers = uniform(seed, APART, np.arange(len(examples)))
+        numbers = uniform(APART, np.arange(len(examples)))  # whatever the seed, so that seeds can be compared
         border = np.sort(numbers)[min(len(numbers) - 1, max(1, round(HELD_APART * len(numbers))))]
         judged = [e for e, number in zip(examples, numbers, strict=True) if number < border]
         examples = [e for e, number in zip(examples, numbers, strict=True) if number >= border]
@@ -219,6 +239,17 @@ def describe_cut(cut: Cut, data: LabelledData) -> str:
         f"{100 * texts:.1f} % of the texts are longer than {data.length} tokens and were cut "
         f"({data.long.strategy}); {100 * tokens:.1f} % of all tokens are lost"
     )
+
+
+def _lengths(windows: Sequence[Window]) -> Table:
+    """How long the training rows are, in bins that double."""
+    lengths = np.array([len(window.ids) for window in windows])
+    rows, low = [], 4
+    while low <= lengths.max():
+        inside = int(((lengths >= low) & (lengths < 2 * low)).sum())
+        rows += [(f"{low} to {2 * low - 1}", inside)] if inside else []
+        low *= 2
+    return Table("Lengths of training rows", ("tokens", "rows"), rows)
 
 
 def _fingerprint(model: str, *files: str | None) -> str:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Rows, Score, Task, Tokenizer, Window
+from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import row_of_token
 from keel.metrics import answers as metrics
@@ -36,6 +36,7 @@ from keel.text.tables import Rejected, read_table
 from keel.tokenizers.frame import frame
 
 NO_WHERE = (0, 0)  # [CLS]
+WORST = 20
 CONSIDERED = 20  # starts and ends that are paired
 
 
@@ -63,6 +64,7 @@ class Place:
 class Answer(Task):
     Config = AnswerConfig
     headline = "f1"
+    gist = "answer"
 
     def __init__(self, config: AnswerConfig, data: LabelledData) -> None:
         self.config = config
@@ -165,6 +167,15 @@ class Answer(Task):
             "f1": float(np.mean([score.f1 for score in judged])),
             "exact": float(np.mean([score.exact for score in judged])),
         }
+
+    def details(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+        pairs = list(zip(examples, answers, strict=True))
+        judged = [(self._judge(q, a["answer"]).f1, -a["probability"], n) for n, (q, a) in enumerate(pairs)]
+        rows = []
+        for f1, chance, n in sorted(judged)[:WORST]:
+            gold = " / ".join(text for text, _ in examples[n].answers) or "no answer"
+            rows.append((examples[n].question, gold, answers[n]["answer"] or "no answer", -chance, f1, examples[n].id))
+        return [Table("Worst errors", ("question", "right", "said", "probability", "F1", "id"), rows)]
 
     def _judge(self, question: Question, guess: str) -> metrics.AnswerScore:
         golds = [text for text, _ in question.answers] + list(question.dropped) or [""]

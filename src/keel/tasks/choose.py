@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from keel.corpus.text_rows import TextExample, text_windows
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Rows, Score, Task, Tokenizer, Window
+from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import make_pooling
 from keel.metrics.classification import accuracy
@@ -33,6 +33,7 @@ from keel.text.tables import Rejected, column_names, read_table
 
 USUAL_CHOICES = ("ending0", "choice0", "choice1", "choices", "endings", "options")
 NONE = float("-inf")
+WORST = 20
 
 
 class ChooseConfig(BaseModel):
@@ -54,6 +55,7 @@ class ChoiceExample:
 class Choose(Task):
     Config = ChooseConfig
     headline = "accuracy"
+    gist = "choice"
 
     def __init__(self, config: ChooseConfig, data: LabelledData) -> None:
         self.config = config
@@ -134,6 +136,12 @@ class Choose(Task):
     def score(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
         gold, guessed = np.array([e.answer for e in examples]), np.array([a["choice"] for a in answers])
         return {"accuracy": accuracy(gold, guessed)}
+
+    def details(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+        wrong = [(e, a) for e, a in zip(examples, answers, strict=True) if e.answer != a["choice"]]
+        wrong.sort(key=lambda pair: -pair[1]["probability"])
+        rows = [(e.text, e.choices[e.answer or 0], a["text"], a["probability"], e.where) for e, a in wrong[:WORST]]
+        return [Table("Worst errors", ("text", "right", "said", "probability", "where"), rows)]
 
 
 class ChooseObjective(Objective):

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from keel.corpus.text_rows import ROLES, TextExample, read_texts, text_example, text_windows
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Rows, Score, Task, Tokenizer, Window
+from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import make_pooling
 from keel.metrics import classification as metrics
@@ -37,6 +37,8 @@ from keel.text.labelled import LabelledData, find_columns
 from keel.text.tables import Rejected
 
 UNKNOWN = -1
+LABELS_IN_MATRIX = 30  # a larger table of confusions is no use on a page
+WORST = 20
 
 
 class ClassifyConfig(BaseModel):
@@ -60,6 +62,7 @@ class Classify(Task):
         self.config = config
         self.data = data
         self.headline = "micro_f1" if config.several else "accuracy"
+        self.gist = "labels" if config.several else "label"
 
     def bind(self, path: str) -> Classify:
         return Classify(self.config, find_columns(path, self.data, ROLES))
@@ -138,29 +141,65 @@ class Classify(Task):
         return {"label": best, "probability": chances[best], "probabilities": chances}
 
     def score(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
-        labels = self.config.labels or []
-        place = {name: number for number, name in enumerate(labels)}
+        gold, guessed = self._numbers([e.answer for e in examples]), self._numbers([a[self.gist] for a in answers])
         if self.config.several:
-            gold = np.stack([self._target(e.answer, place) for e in examples]) > 0.5
-            guessed = np.stack([self._target(a["labels"], place) for a in answers]) > 0.5
-            scores = metrics.multilabel_f1_scores(gold, guessed)
-            return {
-                "micro_f1": scores.micro,
-                "macro_f1": scores.macro,
-                "accuracy": metrics.subset_accuracy(gold, guessed),
-            }
-        right, guess = (
-            np.array([place[name] for name in names])
-            for names in ([e.answer for e in examples], [a["label"] for a in answers])
-        )
-        scores = metrics.f1_scores(right, guess, len(labels))
-        figures = {"accuracy": metrics.accuracy(right, guess), "macro_f1": scores.macro}
-        if len(labels) == 2:
+            found = metrics.multilabel_f1_scores(gold > 0.5, guessed > 0.5)
+            right = metrics.subset_accuracy(gold > 0.5, guessed > 0.5)
+            return {"micro_f1": found.micro, "macro_f1": found.macro, "accuracy": right}
+        scores = metrics.f1_scores(gold, guessed, len(self.config.labels or ()))
+        figures = {"accuracy": metrics.accuracy(gold, guessed), "macro_f1": scores.macro}
+        if len(scores.per_label) == 2:
             figures["f1"] = scores.per_label[1].f1
-        figures["matthews"] = metrics.matthews(right, guess)
-        confidence = np.array([a["probability"] for a in answers])
-        figures["calibration_error"] = metrics.calibration(confidence, right == guess)[0]
+        figures["matthews"] = metrics.matthews(gold, guessed)
+        figures["calibration_error"] = metrics.calibration(_confidence(answers), gold == guessed)[0]
         return figures
+
+    def _numbers(self, given: Sequence[Any]) -> np.ndarray:
+        """Labels as their numbers, or sets of labels as rows of 0 and 1."""
+        place = {name: number for number, name in enumerate(self.config.labels or [])}
+        return np.array([self._target(answer, place) for answer in given])
+
+    def details(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+        labels = self.config.labels or []
+        gold, guessed = self._numbers([e.answer for e in examples]), self._numbers([a[self.gist] for a in answers])
+        several = self.config.several
+        scores = metrics.multilabel_f1_scores(gold > 0.5, guessed > 0.5) if several else None
+        found = (scores or metrics.f1_scores(gold, guessed, len(labels))).per_label
+        rows = [(name, f.precision, f.recall, f.f1, f.support) for name, f in zip(labels, found, strict=True)]
+        shown: list[Table | Plot] = [Table("Labels", ("label", "precision", "recall", "F1", "examples"), rows)]
+        if not several:
+            counts = metrics.confusion(gold, guessed, len(labels))
+            if len(labels) <= LABELS_IN_MATRIX:
+                matrix = [(name, *row) for name, row in zip(labels, counts.tolist(), strict=True)]
+                note = "A row is a right label, a column what the model said."
+                shown.append(Table("Confusion", ("", *labels), matrix, note, matrix=True))
+            bins = metrics.calibration(_confidence(answers), gold == guessed)[1]
+            points = [(bin.confidence, bin.accuracy) for bin in bins if bin.count]
+            shown.append(Plot("Calibration", points, "how sure the model was", "share right", diagonal=True))
+        wrong = [n for n, e in enumerate(examples) if _as_tuple(e.answer) != _as_tuple(answers[n][self.gist])]
+        wrong.sort(key=lambda n: -answers[n].get("probability", 0.0))
+        listed = [
+            (_named(examples[n].answer), _named(answers[n][self.gist]), answers[n].get("probability", ""), *_texts(e))
+            for n, e in ((n, examples[n]) for n in wrong[:WORST])
+        ]
+        columns = ("right", "said", "probability", "text", "where")
+        return [*shown, Table("Worst errors", columns, listed, f"{len(wrong):,} of {len(examples):,} are wrong.")]
+
+
+def _confidence(answers: Sequence[dict[str, Any]]) -> np.ndarray:
+    return np.array([a["probability"] for a in answers])
+
+
+def _as_tuple(labels: Any) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else tuple(sorted(labels))
+
+
+def _named(labels: Any) -> str:
+    return ", ".join(_as_tuple(labels)) or "none"
+
+
+def _texts(example: TextExample) -> tuple[str, str]:
+    return " | ".join(example.texts), example.where
 
 
 class ClassifyObjective(Objective):

@@ -22,12 +22,14 @@ from torch import Tensor, nn
 
 from keel.corpus.text_rows import ROLES, TextExample, read_texts, text_example, text_windows
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Rows, Score, Task, Tokenizer, Window
+from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import make_pooling
 from keel.metrics.correlation import pearson, spearman
 from keel.text.labelled import LabelledData, find_columns
 from keel.text.tables import Rejected
+
+WORST = 20
 
 
 class RegressConfig(BaseModel):
@@ -41,6 +43,7 @@ class RegressConfig(BaseModel):
 class Regress(Task):
     Config = RegressConfig
     headline = "spearman"
+    gist = "value"
 
     def __init__(self, config: RegressConfig, data: LabelledData) -> None:
         self.config = config
@@ -82,6 +85,15 @@ class Regress(Task):
             "pearson": pearson(gold, guessed),
             "mean_squared_error": float(np.mean((gold - guessed) ** 2)) if len(gold) else math.nan,
         }
+
+    def details(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+        pairs = [(float(e.answer), float(a["value"])) for e, a in zip(examples, answers, strict=True)]
+        worst = sorted(range(len(pairs)), key=lambda n: -abs(pairs[n][0] - pairs[n][1]))[:WORST]
+        rows = [(*pairs[n], " | ".join(examples[n].texts), examples[n].where) for n in worst]
+        return [
+            Plot("Answers", sorted(pairs), "right number", "the model's", diagonal=True),
+            Table("Worst errors", ("right", "said", "text", "where"), rows),
+        ]
 
 
 class RegressObjective(Objective):

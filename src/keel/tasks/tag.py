@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Rows, Score, Task, Tokenizer, Window
+from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
 from keel.layers.crf import CRF
 from keel.layers.dropout import Dropout
 from keel.metrics.classification import accuracy
@@ -45,6 +45,7 @@ from keel.tokenizers.frame import frame
 
 ENTITY = re.compile(r"O|[BIESLUM]-.+")
 OUTSIDE = "O"
+WORST = 20
 Span = tuple[int, int]
 
 
@@ -77,6 +78,7 @@ class Tag(Task):
         self.config = config
         self.data = data
         self.headline = "accuracy" if config.entities is False else "f1"
+        self.gist = "tags" if config.entities is False else "entities"
 
     def read(self, path: str, labelled: bool = True) -> tuple[list[TaggedText], list[Rejected]]:
         plain = path.removesuffix(".gz")
@@ -218,10 +220,44 @@ class Tag(Task):
         right = accuracy(*(np.array(tags) for tags in words))
         if not self.config.entities:
             return {"accuracy": right}
-        gold = [{(label, start, stop) for start, stop, label in e.entities or ()} for e in examples]
-        guessed = [{(f["label"], f["start"], f["end"]) for f in a["entities"]} for a in answers]
-        scores = span_scores(gold, guessed).overall
+        scores = span_scores(*_spans(examples, answers)).overall
         return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall, "word_accuracy": right}
+
+    def details(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+        if not self.config.entities:
+            pairs = Counter(
+                (right, said)
+                for e, a in zip(examples, answers, strict=True)
+                for right, said in zip(e.tags or (), a["tags"], strict=True)
+                if right != said
+            )
+            rows = [(right, said, count) for (right, said), count in pairs.most_common(WORST)]
+            return [Table("Most frequent errors", ("right", "said", "words"), rows)]
+        gold, guessed = _spans(examples, answers)
+        kinds = span_scores(gold, guessed).types.items()
+        table = [(kind, f.precision, f.recall, f.f1, f.support) for kind, f in kinds]
+        order = sorted(range(len(gold)), key=lambda n: -len(gold[n] ^ guessed[n]))
+        worst = [n for n in order[:WORST] if gold[n] ^ guessed[n]]
+        texts = [e.text for e in examples]
+        errors = [
+            (texts[n], _listed(texts[n], gold[n] - guessed[n]), _listed(texts[n], guessed[n] - gold[n])) for n in worst
+        ]
+        return [
+            Table("Kinds of entities", ("kind", "precision", "recall", "F1", "entities"), table),
+            Table("Worst errors", ("text", "missed", "wrong"), errors),
+        ]
+
+
+def _spans(
+    examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]
+) -> tuple[list[set[tuple[str, int, int]]], list[set[tuple[str, int, int]]]]:
+    """Right and found entities of each text, as characters."""
+    gold = [{(label, start, stop) for start, stop, label in e.entities or ()} for e in examples]
+    return gold, [{(f["label"], f["start"], f["end"]) for f in a["entities"]} for a in answers]
+
+
+def _listed(text: str, entities: set[tuple[str, int, int]]) -> str:
+    return "; ".join(f"{text[a:b]} ({kind})" for kind, a, b in sorted(entities, key=lambda e: e[1]))
 
 
 class TagObjective(Objective):

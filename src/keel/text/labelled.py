@@ -25,7 +25,8 @@ USUAL = {
 
 
 class LabelledData(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # A column's number may be written as a number.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
     length: int = Field(128, ge=8, description="tokens in a row at most")
     long: LongText = LongText()

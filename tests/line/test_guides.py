@@ -1,0 +1,52 @@
+"""What the guide pages say works: their files are written, their commands run, their Python executed, in order."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+TASKS = ("classify", "regress", "tag", "answer", "choose")
+FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [f"{task}{language}.md" for task in TASKS for language in ("", ".zh-CN")])
+def test_the_page_runs(
+    page: str,
+    finished_run: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from keel.cli.main import run
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished_run, "my-model")
+    ran = 0
+    for language, name, body in FENCE.findall((GUIDE / page).read_text(encoding="utf-8")):
+        if name:
+            (tmp_path / name).write_text(body, encoding="utf-8")
+        elif language == "sh":
+            for line in body.strip().splitlines():
+                keel, *arguments = shlex.split(line)
+                assert keel == "keel"
+                assert run(arguments) == 0, (line, capfd.readouterr().err)
+                ran += 1
+        elif language == "python":
+            exec(compile(body, page, "exec"), {})
+            ran += 1
+    assert ran >= 4
+    out, _ = capfd.readouterr()
+    assert out.strip()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_both_languages_have_the_same_commands(task: str) -> None:
+    pages = [(GUIDE / f"{task}{language}.md").read_text(encoding="utf-8") for language in ("", ".zh-CN")]
+    verbs = [[line.split()[:2] for _, _, body in FENCE.findall(p) for line in body.splitlines()] for p in pages]
+    keel = [[words for words in page if words[:1] == ["keel"]] for page in verbs]
+    assert keel[0] == keel[1]
