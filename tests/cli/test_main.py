@@ -74,7 +74,13 @@ def test_every_help_has_an_example_that_names_the_verb(path: list[str], capsys: 
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in commands() if len(p) == 2 or (p and p[0] in ["doctor", "demo", "pretrain", "fill"])]
+    "path",
+    [
+        p
+        for p in commands()
+        if len(p) == 2
+        or (p and p[0] in ["doctor", "demo", "pretrain", "fill", "finetune", "evaluate", "predict", "embed"])
+    ],
 )
 def test_every_verb_speaks_json(path: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run([*path, "--help"])

@@ -170,14 +170,17 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
 
 
 def print_result(title: str, result: Mapping[str, Any], as_json: bool) -> None:
-    """What a training run found; filled blanks as a table of their own."""
+    """What a training run found; filled blanks and tasks as tables of their own."""
     if as_json:
         print_json(result)
         return
-    print_facts(title, {name: value for name, value in result.items() if name != "fills"})
+    print_facts(title, {name: value for name, value in result.items() if name not in ("fills", "tasks")})
     rows = [(f["text"], ", ".join(f["before"]), ", ".join(f["after"])) for f in result.get("fills", ())]
     if rows:
         print_table("filled masks", ("text", "untrained", "trained"), rows)
+    tasks = result.get("tasks", ())
+    if tasks:
+        print_table("tasks", list(tasks[0]), [list(task.values()) for task in tasks], right=range(2, len(tasks[0])))
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from keel.cli import common
 
 EXAMPLE = common.example(
     "keel evaluate my-classifier --data test.tsv",
+    "keel evaluate my-classifier --data test.tsv --out test-report",
     "keel evaluate my-classifier --data test.tsv --long all",
 )
 
@@ -29,7 +30,7 @@ def evaluate(
     ] = None,
     strict: common.Strict = False,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answers here, as JSON lines.")
+        str | None, typer.Option("--out", "-o", metavar="DIR", help="A folder for the answers and a report page.")
     ] = None,
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,

@@ -33,6 +33,7 @@ def predict(
         str | None, typer.Option("--pair-column", metavar="COL", help="The second text's column in --file.")
     ] = None,
     allow_pickle: common.AllowPickle = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines, as always with this verb.")] = True,
 ) -> None:
     """Prints one JSON object for each text, in the given order; places are characters of the text."""
     from keel.errors import UserError

@@ -39,10 +39,12 @@ def write_report(
     facts: Mapping[str, Any] | None = None,
     fills: Sequence[Mapping[str, Any]] | None = None,
     details: Sequence[Table | Plot] = (),
-    predicts: bool = False,
+    figures: Mapping[str, float] | None = None,
+    answers: str = "",
 ) -> Path:
     """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after.
-    Details: what a task has to show. `predicts`: the model answers instead of filling masks."""
+    Details and figures: what a task has to show. `answers`: a model that answers, where this folder is not one that
+    fills masks."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -51,12 +53,14 @@ def write_report(
     train = [r for r in records if r.get("kind") == "train"]
     held_out = [r for r in records if r.get("kind") == "evaluation"]
     recipe = folder / RECIPE
-    ask = str(fills[0]["text"]) if fills else "A text." if predicts else "The capital of France is [MASK]."
+    ask = str(fills[0]["text"]) if fills else "A text." if answers else "The capital of France is [MASK]."
+    model = answers or str(folder)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(Path(__file__).with_name(REPORT).read_text(encoding="utf-8"))
     page = template.render(
         title=str(facts.pop("title", folder.name)),
-        tiles=_tiles(train, held_out),
+        tiles=[(_words(name), _figure(name, value)) for name, value in (figures or {}).items()]
+        or _tiles(train, held_out),
         facts=[(_words(name), _value(value)) for name, value in facts.items() if value is not None],
         charts=[Markup(c) for c in charts(train, held_out)],
         table=_last_figures(train, held_out),
@@ -65,9 +69,9 @@ def write_report(
         recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
         plots=[Markup(_plot(detail)) for detail in details if isinstance(detail, Plot) and detail.points],
         tables=[_table(detail) for detail in details if isinstance(detail, Table) and detail.rows],
-        command=f"keel {'predict' if predicts else 'fill'} {shlex.quote(str(folder))} {shlex.quote(ask)}",
-        python=(json.dumps(str(folder), ensure_ascii=False), json.dumps(ask, ensure_ascii=False)),
-        predicts=predicts,
+        command=f"keel {'predict' if answers else 'fill'} {shlex.quote(model)} {shlex.quote(ask)}",
+        python=(json.dumps(model, ensure_ascii=False), json.dumps(ask, ensure_ascii=False)),
+        predicts=bool(answers),
         skipped=skipped,
     )
     write_file(folder / REPORT, page)
@@ -169,7 +173,7 @@ def _tiles(train: Sequence[Record], held_out: Sequence[Record]) -> list[tuple[st
     for name, value in (held_out[-1] if held_out else {}).items():
         if "." in name and _is_number(value):
             tiles.append((f"{_title(name)}, held out", _figure(name, value)))
-    last = train[-1] if train else held_out[-1] if held_out else {}
+    last = max((*train[-1:], *held_out[-1:]), key=lambda record: record["step"], default={})
     tiles += [(name, _count(last[key])) for key, name in (("step", "steps"), ("tokens", "tokens")) if key in last]
     if _is_number(last.get("elapsed")):
         tiles.append(("time", _duration(last["elapsed"])))

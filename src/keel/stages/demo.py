@@ -1,7 +1,7 @@
 """`keel demo`: the whole line on English text that every machine with Python has.
 
-In: nothing. Out: a folder with text, tokenizer, corpus and model, and blanks filled by the model before and after
-training.
+In: nothing. Out: a folder with text, tokenizer, corpus and model; blanks filled by the model before and after training;
+and four tasks made of the same text, each learnt by the pretrained model and by an untrained one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 from keel.errors import UserError
 from keel.stages import corpus, tokenizer
+from keel.stages.demo_tasks import compare, make_tasks
 from keel.stages.demo_text import collect
-from keel.stages.pretrain import pretrain
+from keel.stages.pretrain import pretrain, save_untrained
 
 MARKER = "demo.json"
 VOCABULARY = 8000
@@ -32,7 +33,7 @@ BLANKS = (
 )
 
 
-def demo(out: str = "demo", minutes: float = 6.0, report: Callable[[str], None] | None = print) -> dict[str, Any]:
+def demo(out: str = "demo", minutes: float = 4.0, report: Callable[[str], None] | None = print) -> dict[str, Any]:
     """Runs every stage through the functions the commands use."""
     began = time.monotonic()
     say = report or (lambda _: None)
@@ -54,7 +55,13 @@ def demo(out: str = "demo", minutes: float = 6.0, report: Callable[[str], None] 
         blanks=BLANKS,
         quiet=not report,
     )
-    return {**result, "report": f"{model}/report.html", "total_seconds": round(time.monotonic() - began)}
+    say("four tasks, each learnt from the pretrained model and from an untrained one")
+    untrained = str(folder / "untrained")
+    save_untrained("demo", built, untrained)
+    tasks = make_tasks(Path(text), folder / "tasks")
+    rows = compare(folder / "tasks", tasks, {"untrained": untrained, "pretrained": model}, say)
+    ended = {"report": f"{model}/report.html", "total_seconds": round(time.monotonic() - began)}
+    return {**result, "tasks": rows, **ended}
 
 
 def _fresh_folder(folder: Path) -> Path:

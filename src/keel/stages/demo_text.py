@@ -1,6 +1,7 @@
 """Real English prose that every machine with Python has: help topics, and the docstrings of installed packages.
 
-In: the Python installation. Out: a .jsonl file, one document per module, with sentences kept and code left out.
+In: the Python installation. Out: a .jsonl file, one document per module, with sentences kept and code left out; and
+which characters of it were marked as code (``like this``).
 Files are read, never imported: collecting text must not run anybody's code.
 """
 
@@ -12,6 +13,7 @@ import re
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 LARGEST_FILE = 2_000_000  # bytes; generated tables beyond this hold no prose
@@ -21,6 +23,13 @@ DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
 MARKUP = re.compile(r":[a-z:+-]+:`~?([^`<]+)(?:<[^`>]*>)?`|``([^`]+)``|`([^`]+)`_?_?|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*")
 NOT_PROSE = re.compile(r"^\s*(>>>|\.\.\. |\.\. |[-=~^*#|+]{3,}|[@:$%])|[{}<>=|\\]{2,}|\w\(.*\)\s*->|https?://")
 WORD = re.compile(r"[A-Za-z]+")
+CODE = "\x01\x02"  # stand around code while a paragraph is being cleaned
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+    code: list[list[int]]  # [start, stop) of what was marked as code
 
 
 def collect(out: Path) -> dict[str, int]:
@@ -30,19 +39,20 @@ def collect(out: Path) -> dict[str, int]:
     taken: Counter[str] = Counter()
     with out.open("w", encoding="utf-8") as file:
         for source, paragraphs in _sources():
-            fresh = [p for p in paragraphs if p not in seen]
-            seen.update(fresh)
-            text = "\n".join(fresh)
+            fresh = [p for p in paragraphs if p.text not in seen]
+            seen.update(p.text for p in fresh)
+            text = "\n".join(p.text for p in fresh)
             package = source.split("/")[0]
             taken[package] += len(text)
             if len(text) < 200 or taken[package] > LARGEST_PACKAGE:
                 continue
-            file.write(json.dumps({"source": source, "text": text}, ensure_ascii=False) + "\n")
+            code = [p.code for p in fresh]
+            file.write(json.dumps({"source": source, "text": text, "code": code}, ensure_ascii=False) + "\n")
             documents, characters = documents + 1, characters + len(text)
     return {"documents": documents, "characters": characters}
 
 
-def _sources() -> Iterator[tuple[str, list[str]]]:
+def _sources() -> Iterator[tuple[str, list[Paragraph]]]:
     for name, text in _help_topics().items():
         yield f"help topic {name}", prose(text)
     folders = dict.fromkeys(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib"))
@@ -69,19 +79,36 @@ def _docstrings(path: Path) -> Iterator[str]:
             yield inspect.cleandoc(match[1])
 
 
-def prose(text: str) -> list[str]:
+def prose(text: str) -> list[Paragraph]:
     """The paragraphs that read as sentences: no code, no tables, no parameter lists."""
     paragraphs = []
     for block in re.split(r"\n\s*\n", text):
         if NOT_PROSE.search(block):
             continue
-        joined = " ".join(MARKUP.sub(_inner, block).split())
-        words = WORD.findall(joined)
+        paragraph = _unmarked(" ".join(MARKUP.sub(_inner, block).split()))
+        words = WORD.findall(paragraph.text)
         letters = sum(map(len, words))
-        if len(words) >= FEWEST_WORDS and letters > 0.7 * len(joined.replace(" ", "")) and joined[-1] in ".!?:":
-            paragraphs.append(joined)
+        enough = len(words) >= FEWEST_WORDS and letters > 0.7 * len(paragraph.text.replace(" ", ""))
+        if enough and paragraph.text[-1] in ".!?:":
+            paragraphs.append(paragraph)
     return paragraphs
 
 
 def _inner(match: re.Match[str]) -> str:
-    return next(group for group in match.groups() if group is not None).strip()
+    """The text inside the markup; between CODE signs if it was code."""
+    inner = next(group for group in match.groups() if group is not None).strip()
+    return f"{CODE[0]}{inner}{CODE[1]}" if match[0].startswith(("``", ":")) else inner
+
+
+def _unmarked(text: str) -> Paragraph:
+    """The text without CODE signs, and where they were."""
+    parts, code, length = [], [], 0
+    for piece in re.split(f"([{CODE}])", text):
+        if piece == CODE[0]:
+            code.append([length, length])
+        elif piece == CODE[1]:
+            code[-1][1] = length
+        else:
+            parts.append(piece)
+            length += len(piece)
+    return Paragraph("".join(parts), code)

@@ -1,7 +1,7 @@
 """`keel evaluate`: how good is a fine-tuned model on labelled data; `keel predict`: what does it answer.
 
-In: a model folder and a file. Out: the task's figures, and the answers; with `long="all"` the figures of every way to
-treat long texts, side by side.
+In: a model folder and a file. Out: the task's figures, and a folder with the answers and a report page; with
+`long="all"` the figures of every way to treat long texts, side by side.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keel.checkpoint import write_file
+from keel.checkpoint import write_folder
 from keel.errors import UserError
 from keel.interfaces import Cut
+from keel.reporting.report import write_report
 from keel.stages.model import Model
 from keel.text.long_text import STRATEGIES
 from keel.training.windows import outputs
@@ -29,7 +30,7 @@ def evaluate(
     out: str | None = None,
     allow_pickle: bool = False,
 ) -> dict[str, Any]:
-    """The figures on a file; `out` also gets the answers, one JSON object a line."""
+    """The figures on a file; `out` is a folder for the answers, one JSON object a line, and the report page."""
     loaded = open_task(model, columns, allow_pickle)
     examples, rejected = loaded.task.read(data)
     if strict and rejected:
@@ -41,7 +42,13 @@ def evaluate(
         return result | {"strategies": [_figures(loaded, examples, strategy)[0] for strategy in STRATEGIES]}
     figures, answers = _figures(loaded, examples, long)
     if out:
-        write_file(Path(out), "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers))
+        with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": data}) as folder:
+            lines = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
+            (folder / "answers.jsonl").write_text(lines, encoding="utf-8")
+            facts = {"title": f"{Path(model).name} on {Path(data).name}", **result, **figures}
+            scores = loaded.task.score(examples, answers)
+            details = loaded.task.details(examples, answers)
+            write_report(folder, facts=facts, details=details, figures=scores, answers=model)
     return result | figures
 
 

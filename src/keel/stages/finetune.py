@@ -130,7 +130,7 @@ def finetune(
         say("this run learnt nothing: its answer is the same whatever the text. Try another seed or a lower rate")
     details = [*judge.task.details(examples.dev, judge.answers), _lengths(windows)]
     facts_shown = {"title": f"Fine-tuning {recipe.name}", "model": model, **result}
-    write_report(Path(out), facts=facts_shown, details=details, predicts=True)
+    write_report(Path(out), facts=facts_shown, details=details, figures=judge.figures, answers=out)
     write_file(Path(out) / RESULT, json.dumps({k: _finite(v) for k, v in result.items()}, indent=2))
     folder.finish(facts)
     return result

@@ -16,6 +16,7 @@ import torch
 from keel import __version__
 from keel import recipe as recipes
 from keel.catalog import find
+from keel.checkpoint import write_folder
 from keel.errors import UserError
 from keel.layers.start import start_weights
 from keel.randomness import seed_of
@@ -28,7 +29,7 @@ from keel.tokenizers.wordpiece import WordPiece
 from keel.training import loop
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
-from keel.training.model_folder import assemble, load_model
+from keel.training.model_folder import assemble, load_model, save_model
 
 WEIGHTS = 31  # the purpose the seed is used for
 
@@ -85,6 +86,14 @@ def pretrain(
     folder.finish(facts)
     result = {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **last_evaluation(folder)}
     return result | ({"fills": fills} if fills else {})
+
+
+def save_untrained(recipe: str, corpus: str, out: str) -> None:
+    """The model a recipe starts from, as a folder: what a trained one is to be compared with."""
+    data = open_data(recipes.load(recipe), corpus, None)
+    learner = build_learner(data.recipe, None, False, data.tokenizer)
+    with write_folder(Path(out), {"keel": "untrained", "recipe": recipe}) as folder:
+        save_model(folder, learner, data.tokenizer, f"# {recipe}, untrained\n")
 
 
 def _same(recipe: Recipe, path: Path) -> bool:

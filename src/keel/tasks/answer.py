@@ -36,6 +36,7 @@ from keel.text.tables import Rejected, read_table
 from keel.tokenizers.frame import frame
 
 NO_WHERE = (0, 0)  # [CLS]
+FAR = 1e4  # beyond any difference of scores
 WORST = 20
 CONSIDERED = 20  # starts and ends that are paired
 
@@ -106,7 +107,7 @@ class Answer(Task):
         ]
         nulls = [self._judge(q, "") for q in examples]
         found = metrics.no_answer_threshold([a["margin"] for a in answers], spans, nulls)
-        margin = max(-1e4, min(1e4, found.margin))  # never and always, as numbers that JSON can hold
+        margin = max(-FAR, min(FAR, found.margin))  # never and always, as numbers that JSON can hold
         return Answer(self.config.model_copy(update={"threshold": margin}), self.data)
 
     def objective(self, backbone: Backbone) -> AnswerObjective:
@@ -152,8 +153,9 @@ class Answer(Task):
             {"text": question.context[start:end], "start": start, "end": end, "probability": chance, "score": score}
             for ((start, end), score), chance in zip(ranked, chances, strict=False)
         ]
-        margin = (ranked[0][1] if ranked else float("-inf")) - null
-        answer: dict[str, Any] = {"answer": "", "start": None, "end": None, "probability": chances[-1]}
+        margin = ranked[0][1] - null if ranked else -FAR
+        nothing = chances[-1] if chances else 1.0
+        answer: dict[str, Any] = {"answer": "", "start": None, "end": None, "probability": nothing}
         if listed and not (self.config.may_be_impossible and margin < self.config.threshold):
             first = listed[0]
             answer = {"answer": first["text"], **{key: first[key] for key in ("start", "end", "probability")}}
