@@ -94,7 +94,8 @@ def _table(table: Table) -> dict[str, Any]:
         total = sum(cell for cell in row[1:] if _is_number(cell)) if table.matrix else 0
         cells = [(_cell(cell), _is_number(cell), cell / total if total and _is_number(cell) else 0.0) for cell in row]
         rows.append(cells)
-    return {"title": table.title, "columns": table.columns, "rows": rows, "note": table.note}
+    columns = [(name, is_figure) for name, (_, is_figure, _) in zip(table.columns, rows[0], strict=True)]
+    return {"title": table.title, "columns": columns, "rows": rows, "note": table.note}
 
 
 def _cell(cell: Any) -> str:
