@@ -26,10 +26,10 @@ from typing import Any
 from keel.stages.finetune import finetune
 
 PACKAGES = 8
-TRAIN, DEV = 1200, 300
+TRAIN, DEV = 1000, 300
 SETTINGS = (
     "data.length=96",
-    "training.epochs=4",
+    "training.epochs=3",
     "training.batch_rows=16",
     "training.learning_rate=5e-4",
     "training.checkpoint_steps=100000",
