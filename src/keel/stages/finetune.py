@@ -30,6 +30,7 @@ from keel.catalog import find
 from keel.checkpoint import sha256, write_file
 from keel.errors import UserError
 from keel.interfaces import Cut, Table, Window
+from keel.layers.compact_embedding import CompactEmbedding
 from keel.layers.start import start_weights
 from keel.randomness import seed_of, uniform
 from keel.recipe import TaskRecipe
@@ -88,8 +89,10 @@ def finetune(
         update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(examples.train))}
     )
     _say_what_was_read(examples, kind, say)
-    learner = build_learner(Purpose(kind, recipe.encoder), loaded, recipe).to(where)
     windows, cut = kind.windows(examples.train, loaded.tokenizer)
+    learner = build_learner(Purpose(kind, recipe.encoder), loaded, recipe)
+    learner.backbone.tokens = _compact(learner.backbone, windows)
+    learner.to(where)
     dev_windows, dev_cut = kind.windows(examples.dev, loaded.tokenizer)
     say(describe_cut(cut + dev_cut, recipe.data))
     judge = Judge(kind, examples.dev, dev_windows, lambda: outputs(learner, dev_windows, loaded.tokenizer, where))
@@ -171,18 +174,26 @@ def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
     backbone = loaded.learner.backbone
     pooled = getattr(purpose.task.config, "pooling", None) == "cls" and purpose.encoder.use == "all"
     generator = torch.Generator().manual_seed(seed_of(recipe.training.seed, HEAD))
-    if pooled != backbone.config.pooler:
-        other = type(backbone)(backbone.config.model_copy(update={"pooler": pooled}))
-        start_weights(other, backbone.config.start_deviation, generator)
-        shared = {k: v for k, v in backbone.state_dict().items() if k in other.state_dict()}
-        other.load_state_dict({**other.state_dict(), **shared})
-        backbone = other
+    update: dict[str, Any] = {"pooler": pooled}
+    if recipe.encoder.dropout is not None:
+        update |= {"dropout": recipe.encoder.dropout, "attention_dropout": recipe.encoder.dropout}
+    given, backbone = backbone, type(backbone)(backbone.config.model_copy(update=update))
+    if pooled:
+        start_weights(backbone.pooler, backbone.config.start_deviation, generator)  # kept where the model has none
+    shared = {k: v for k, v in given.state_dict().items() if k in backbone.state_dict()}
+    backbone.load_state_dict({**backbone.state_dict(), **shared})
     if recipe.encoder.restart:
         restart_layers(backbone, recipe.encoder, generator)
     learner = purpose.learner(backbone)
     for objective in learner.objectives.values():
         start_weights(objective, backbone.config.start_deviation, generator)
     return learner
+
+
+def _compact(backbone: Any, windows: Sequence[Window]) -> CompactEmbedding:
+    """The token table, of which only the training data's tokens learn."""
+    used = np.unique(np.concatenate([window.ids for window in windows]))
+    return CompactEmbedding(backbone.tokens.weight, torch.from_numpy(used))
 
 
 def _fit_length(recipe: TaskRecipe, loaded: Loaded, say: Callable[[str], None]) -> TaskRecipe:

@@ -30,6 +30,7 @@ class EncoderUse(BaseModel):
     use: Literal["all", "frozen"] = "all"
     layers: Literal["last", "last-four", "mix"] = Field("last", description="what a frozen encoder shows")
     layer_decay: float = Field(1.0, gt=0, le=1, description="a layer's learning rate, as a share of the one above it")
+    dropout: float | None = Field(None, ge=0, lt=1, description="null: as the model was pretrained")
     restart: int = Field(0, ge=0, description="top layers that start from fresh weights")
     freeze: int = Field(0, ge=0, description="lowest layers that do not learn; the embeddings are then frozen too")
 

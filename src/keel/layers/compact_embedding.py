@@ -1,0 +1,56 @@
+"""An embedding table of which only the rows that training data uses are learnt.
+
+In: a full table and the ids that occur. Out: the same vectors; gradients, optimizer state and clipping only for those
+rows.
+
+Notable choices
+- A fine-tuning set uses a fraction of a vocabulary, but a dense optimizer walks over all of the table at every step,
+  and a third of a small model is its table. Rows that never occur get no gradient, so leaving them out changes nothing
+  (but that weight decay no longer shrinks words the data never mentions).
+- On disk and in `state_dict` the table is whole: nobody else has to know.
+
+Shapes: T tokens, V vocabulary, U rows used, W width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class CompactEmbedding(nn.Module):
+    place: Tensor
+    used: Tensor
+    full: Tensor
+
+    def __init__(self, table: Tensor, used: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(table.detach()[used].clone())  # (U, W)
+        self.register_buffer("used", used, persistent=False)  # (U,)
+        self.register_buffer("full", table.detach().clone(), persistent=False)  # (V, W)
+        place = torch.zeros(len(table), dtype=torch.long)
+        place[used] = torch.arange(len(used))
+        self.register_buffer("place", place, persistent=False)  # (V,)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(T, W). In training all ids are among the used ones; elsewhere any may come."""
+        if self.training:
+            return F.embedding(self.place[ids], self.weight)
+        return F.embedding(ids, self._merged())
+
+    def _merged(self) -> Tensor:
+        with torch.no_grad():
+            self.full[self.used] = self.weight
+        return self.full
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self._merged().clone()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        table = state_dict[f"{prefix}weight"]
+        with torch.no_grad():
+            self.full.copy_(table)
+            self.weight.copy_(table[self.used])
