@@ -171,13 +171,13 @@ class Judge:
 
 def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
     """The model's encoder with a fresh head; the seed decides the head's first weights."""
-    backbone = loaded.learner.backbone
+    given: Any = loaded.learner.backbone
     pooled = getattr(purpose.task.config, "pooling", None) == "cls" and purpose.encoder.use == "all"
     generator = torch.Generator().manual_seed(seed_of(recipe.training.seed, HEAD))
     update: dict[str, Any] = {"pooler": pooled}
     if recipe.encoder.dropout is not None:
         update |= {"dropout": recipe.encoder.dropout, "attention_dropout": recipe.encoder.dropout}
-    given, backbone = backbone, type(backbone)(backbone.config.model_copy(update=update))
+    backbone = type(given)(given.config.model_copy(update=update))
     if pooled:
         start_weights(backbone.pooler, backbone.config.start_deviation, generator)  # kept where the model has none
     shared = {k: v for k, v in given.state_dict().items() if k in backbone.state_dict()}
