@@ -11,7 +11,9 @@ import unicodedata
 
 # The ideographs that BERT's tokenizer isolates.
 IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
-_CHUNK = re.compile(f"[{IDEOGRAPH}]|[^{IDEOGRAPH}\\s]+")
+# What it takes for white space. Other control characters it deletes, so they do not part words.
+BLANK = "\t\n\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_CHUNK = re.compile(f"[{IDEOGRAPH}]|[^{IDEOGRAPH}{BLANK}]+")
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

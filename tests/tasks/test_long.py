@@ -1,0 +1,97 @@
+"""Long texts: every word is asked exactly once, an answer is found wherever it stands, and places are characters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keel.tasks.answer import Answer, AnswerConfig
+from keel.tasks.classify import Classify, ClassifyConfig
+from keel.tasks.tag import Tag, TagConfig
+from keel.text.labelled import LabelledData
+from keel.text.long_text import STRATEGIES, LongText
+from keel.text.squad import Question
+
+LABELS = ["O", "B-X", "I-X"]
+
+
+def tagger(length: int = 48, overlap: float = 0.25) -> Tag:
+    data = LabelledData(length=length, long=LongText(overlap=overlap))
+    return Tag(TagConfig(labels=LABELS, entities=True), data)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.25, 0.6])
+def test_every_word_of_a_long_document_is_tagged_once(tokenizer: Any, overlap: float) -> None:
+    words = [("captain", "gull", "harbour", "remembers")[n % 4] for n in range(5000)]
+    task = tagger(overlap=overlap)
+    example = task.example(words)
+    windows, cut = task.windows([example], tokenizer)
+    assert sorted(word for window in windows for word in window.place) == list(range(5000))
+    assert all(len(window.ids) <= 48 for window in windows) and cut.cut_tokens == 0
+    # A model that says B-X for every third word it is asked about, wherever it is asked.
+    outputs = [np.array([[float(word % 3 == 0), 0.9] for word in window.place]) for window in windows]
+    (answer,) = task.answer([example], windows, outputs)
+    assert answer["tags"] == ["B-X" if n % 3 == 0 else "O" for n in range(5000)]
+    for entity in answer["entities"]:
+        assert example.text[entity["start"] : entity["end"]] == entity["text"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_each_word_is_asked_at_most_once_and_dropped_only_with_its_characters(tokenizer: Any, text: str) -> None:
+    task = tagger(length=16)
+    example = task.example(text)
+    windows, _ = task.windows([example], tokenizer)
+    asked = [word for window in windows for word in window.place]
+    assert asked == sorted(set(asked))
+    for window in windows:
+        assert (window.marks["tag"] >= 0).sum() == len(window.place)
+    for word in set(range(len(example.words))) - set(asked):
+        start, stop = example.words[word]
+        ids, _ = tokenizer.encode_with_offsets(text[start:stop])
+        assert not ids, "only a word without any token of its own is not asked"
+
+
+SAID = ["naïve café", "e\u0301te\u0301 1999", "ＡＢＣ 全角", "北京 Olympic 奥运会", "😀 smile 👩‍👩‍👧", "İstanbul ﬁne"]
+
+
+@pytest.mark.parametrize("gold", SAID)
+@pytest.mark.parametrize("before", [0, 40, 20_000])
+def test_an_answer_is_found_wherever_it_stands(tokenizer: Any, gold: str, before: int) -> None:
+    filler = "the gull remembers the harbour " * (before // 5)
+    context = f"{filler}{gold} and the mast"
+    question = Question("", "1", "who is it", context, [(gold, len(filler))], False, False)
+    task = Answer(AnswerConfig(), LabelledData(length=64, long=LongText(overlap=0.4)))
+    windows, _ = task.windows([question], tokenizer)
+    outputs = []
+    for window in windows:
+        output = np.full((len(window.ids), 2), -5.0)
+        for side, token in enumerate(window.answers["answer"]):
+            output[token, side] = 5.0
+        outputs.append(output)
+    (answer,) = task.answer([question], windows, outputs)
+    assert answer["answer"] == gold
+    assert context[answer["start"] : answer["end"]] == gold
+
+
+def test_what_is_cut_is_said(tokenizer: Any) -> None:
+    texts = ["captain " * 100, "gull " * 5]
+    lost = {}
+    for strategy in STRATEGIES:
+        data = LabelledData(length=32, long=LongText(strategy=strategy))  # type: ignore[arg-type]
+        task = Classify(ClassifyConfig(labels=["a", "b"]), data)
+        windows, cut = task.windows([task.example(text) for text in texts], tokenizer)
+        lost[strategy] = cut.cut_tokens
+        assert cut.texts == 2 and cut.cut_texts == (0 if strategy == "windows" else 1)
+        long = [w for w in windows if w.example == 0]
+        assert len(long) == 1 or strategy == "windows"
+        outputs = [np.array([float(n), 0.0]) for n in range(len(windows))]
+        answers = task.answer([task.example(text) for text in texts], windows, outputs)
+        mean = np.mean([o[0] for o, w in zip(outputs, windows, strict=True) if w.example == 0])
+        assert answers[0]["probabilities"]["a"] == pytest.approx(1 / (1 + np.exp(-mean)))
+    total = len(tokenizer.encode(texts[:1])[0])
+    assert lost == {"head": total - 30, "tail": total - 30, "head-tail": total - 30, "windows": 0}
