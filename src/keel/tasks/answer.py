@@ -14,6 +14,7 @@ Shapes: T tokens, R rows, L longest row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,8 +34,10 @@ from keel.text.labelled import LabelledData
 from keel.text.long_text import window_starts
 from keel.text.squad import Question, read_squad
 from keel.text.tables import Rejected, read_table
+from keel.text.words import IDEOGRAPH
 from keel.tokenizers.frame import frame
 
+CHINESE = re.compile(f"[{IDEOGRAPH}]")
 NO_WHERE = (0, 0)  # [CLS]
 FAR = 1e4  # beyond any difference of scores
 WORST = 20
@@ -50,7 +53,7 @@ class AnswerConfig(BaseModel):
     longest_answer: int = Field(30, ge=1, description="tokens")
     question_tokens: int = Field(64, ge=1, description="of a longer question only the first are kept")
     best: int = Field(5, ge=1, description="answers listed")
-    scoring: Literal["squad", "chinese"] = "squad"
+    scoring: Literal["squad", "chinese"] | None = Field(None, description="null: chinese if the answers mostly are")
     dropout: float = Field(0.0, ge=0, lt=1, description="before the head; the published BERT has none there")
 
 
@@ -93,9 +96,12 @@ class Answer(Task):
         return Question("", "", question, context, [], False, False)
 
     def settle(self, examples: Sequence[Question]) -> Answer:
-        if self.config.may_be_impossible is not None:
-            return self
-        update = {"may_be_impossible": any(q.impossible for q in examples)}
+        update: dict[str, Any] = {}
+        if self.config.may_be_impossible is None:
+            update["may_be_impossible"] = any(q.impossible for q in examples)
+        if self.config.scoring is None:
+            said = "".join(text for q in examples for text, _ in q.answers)
+            update["scoring"] = "chinese" if 2 * len(CHINESE.findall(said)) > len(said) else "squad"
         return Answer(self.config.model_copy(update=update), self.data)
 
     def tune(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> Answer:
