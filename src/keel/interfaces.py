@@ -236,7 +236,9 @@ class Task(ABC):
     Config: type[BaseModel]
     config: Any
     headline: str  # the figure by which two runs are compared; larger is better
-    gist: str  # the key of an answer that says most; if it is the same for all texts, nothing was learnt
+    gist: str  # the key of an answer that says most
+    whole = False  # an example's windows are compared with each other, so they stay together in a step
+    usage = ('"A text."', '"A text."')  # what to ask: on the command line, and inside predict([...])
 
     def bind(self, path: str) -> Task:
         """The task with the columns of this training file found, where the recipe does not name them."""
@@ -275,6 +277,15 @@ class Task(ABC):
     @abstractmethod
     def score(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
         """The figures that judge the answers."""
+
+    def gold(self, example: Any) -> Any:
+        """What the example says is right."""
+        return example.answer
+
+    def degenerate(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> bool:
+        """Whether the answers are the same whatever the text, though they should not be: nothing was learnt."""
+        said = {str(answer[self.gist]) for answer in answers}
+        return len(said) == 1 and len({str(self.gold(example)) for example in examples}) > 1
 
     def details(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
         """What a person wants to see beyond the figures: by label, and the worst errors."""

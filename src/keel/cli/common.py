@@ -108,11 +108,11 @@ def share(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
-def lines_or_arguments(arguments: Iterable[str]) -> Iterator[str]:
-    """The texts of a command line; - stands for the lines of stdin."""
+def lines_or_arguments(arguments: Iterable[str], blank: bool = False) -> Iterator[str]:
+    """The texts of a command line; - stands for the lines of stdin, blank ones too if they are to be answered."""
     for argument in arguments:
         if argument == "-":
-            yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+            yield from (line.rstrip("\r\n") for line in sys.stdin if blank or line.strip())
         else:
             yield argument
 

@@ -39,7 +39,16 @@ def evaluate(
     from keel.stages.evaluate import evaluate as run
 
     columns = {"text": text, "pair": pair, "label": label, "choices": choices or None}
-    result = run(model, data, columns=columns, long=long, strict=strict, out=out, allow_pickle=allow_pickle)
+    result = run(
+        model,
+        data,
+        columns=columns,
+        long=long,
+        strict=strict,
+        out=out,
+        allow_pickle=allow_pickle,
+        report=common.say,
+    )
     strategies = result.get("strategies")
     if as_json or not strategies:
         common.print_result(f"{model} on {data}", result, as_json)

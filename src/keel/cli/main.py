@@ -115,6 +115,8 @@ def main() -> None:
         # Arguments and file names may hold bytes that no encoding can print.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="surrogateescape")  # bytes that are not text are named by whoever reads them
     _share_cores()
     sys.exit(run(sys.argv[1:]))
 

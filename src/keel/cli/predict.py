@@ -43,11 +43,12 @@ def predict(
         raise UserError("predict needs texts, or --file; not both")
     if file:
         columns = {"text": text_column, "pair": pair_column}
-        _print(evaluate.predict(model, file, columns=columns, allow_pickle=allow_pickle))
+        _print(evaluate.predict(model, file, columns=columns, allow_pickle=allow_pickle, report=common.say))
         return
     loaded = evaluate.open_task(model, allow_pickle=allow_pickle)
-    given = list(common.lines_or_arguments(texts or []))
-    _print(loaded.predict([(t, pair) for t in given] if pair is not None else given))
+    given = list(common.lines_or_arguments(texts or [], blank=True))
+    examples = [loaded.task.example((t, pair) if pair is not None else t) for t in given]
+    _print(evaluate.answer(loaded, examples, common.say))
 
 
 def _print(answers: Iterable[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from keel.errors import UserError
 from keel.interfaces import Cut, Tokenizer, Window
-from keel.text.labelled import LabelledData, read_examples
+from keel.text.labelled import LabelledData, as_text, read_examples
 from keel.text.long_text import share_room
 from keel.text.tables import Rejected
 from keel.tokenizers.frame import frame
@@ -41,9 +41,9 @@ def read_texts(
     records, rejected = read_examples(path, data, ROLES if parse else ROLES[:2])
     examples = []
     for record in records:
-        texts = tuple(str(record.fields[r]) for r in ("text", "pair") if record.fields.get(r) is not None)
+        texts = tuple(as_text(record.fields[r]) or "" for r in ("text", "pair") if r in record.fields)
         answer, reason = parse(record.fields["label"]) if parse else (None, "")
-        if not texts or any(not text.strip() for text in texts):
+        if any(not text.strip() for text in texts):
             reason = "empty text"
         if reason:
             rejected.append(Rejected(record.file, record.line, reason))

@@ -53,4 +53,4 @@ class CompactEmbedding(nn.Module):
         table = state_dict[f"{prefix}weight"]
         with torch.no_grad():
             self.full.copy_(table)
-            self.weight.copy_(table[self.used])
+            self.weight.copy_(self.full[self.used])

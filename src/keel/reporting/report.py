@@ -41,10 +41,11 @@ def write_report(
     details: Sequence[Table | Plot] = (),
     figures: Mapping[str, float] | None = None,
     answers: str = "",
+    usage: tuple[str, str] = ("", ""),
 ) -> Path:
     """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after.
     Details and figures: what a task has to show. `answers`: a model that answers, where this folder is not one that
-    fills masks."""
+    fills masks, and `usage` how it is asked."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -53,7 +54,7 @@ def write_report(
     train = [r for r in records if r.get("kind") == "train"]
     held_out = [r for r in records if r.get("kind") == "evaluation"]
     recipe = folder / RECIPE
-    ask = str(fills[0]["text"]) if fills else "A text." if answers else "The capital of France is [MASK]."
+    ask = str(fills[0]["text"]) if fills else "The capital of France is [MASK]."
     model = answers or str(folder)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(Path(__file__).with_name(REPORT).read_text(encoding="utf-8"))
@@ -69,8 +70,10 @@ def write_report(
         recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
         plots=[Markup(_plot(detail)) for detail in details if isinstance(detail, Plot) and detail.points],
         tables=[_table(detail) for detail in details if isinstance(detail, Table) and detail.rows],
-        command=f"keel {'predict' if answers else 'fill'} {shlex.quote(model)} {shlex.quote(ask)}",
-        python=(json.dumps(model, ensure_ascii=False), json.dumps(ask, ensure_ascii=False)),
+        command=f"keel predict {shlex.quote(model)} {usage[0]}"
+        if answers
+        else f"keel fill {shlex.quote(model)} {shlex.quote(ask)}",
+        python=(json.dumps(model, ensure_ascii=False), usage[1] or json.dumps(ask, ensure_ascii=False)),
         predicts=bool(answers),
         skipped=skipped,
     )
@@ -191,7 +194,7 @@ def _last_figures(train: Sequence[Record], held_out: Sequence[Record]) -> list[t
         found = points(records, name)
         finite = [p for p in found if math.isfinite(p[1])]
         if found:
-            pick = max if name.endswith("accuracy") else min
+            pick = min if name.endswith(("loss", "error")) else max
             step, best = pick(finite, key=lambda p: p[1]) if finite else found[-1]
             rows.append((_title(name), _figure(name, found[-1][1]), _figure(name, best), f"{step:,.0f}"))
     return rows

@@ -14,7 +14,7 @@ import numpy as np
 from keel.checkpoint import write_file
 from keel.errors import UserError
 from keel.stages.model import Model
-from keel.text.labelled import LabelledData, find_columns, read_examples
+from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 
 
 def embed(
@@ -35,9 +35,11 @@ def embed(
     records, rejected = read_examples(file, data, ("text",))
     if rejected:
         raise UserError(f"{file}, line {rejected[0].line}: {rejected[0].reason}")
-    vectors = Model.load(model, allow_pickle=allow_pickle).embed(
-        [str(r.fields["text"]) for r in records], pooling, numbers
-    )
+    texts = [as_text(record.fields["text"]) for record in records]
+    if None in texts:
+        raise UserError(f"{file}, line {records[texts.index(None)].line}: no text")
+    loaded = Model.load(model, allow_pickle=allow_pickle)
+    vectors = loaded.embed([text or "" for text in texts], pooling, numbers)
     buffer = io.BytesIO()
     np.save(buffer, vectors)
     write_file(Path(out), buffer.getvalue())

@@ -6,8 +6,8 @@ In: a model folder and a file. Out: the task's figures, and a folder with the an
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from keel.checkpoint import write_folder
 from keel.errors import UserError
 from keel.interfaces import Cut
 from keel.reporting.report import write_report
+from keel.stages.finetune import ANSWERS, REJECTED, describe_cut, say_rejected, with_gold, write_lines
 from keel.stages.model import Model
 from keel.text.long_text import STRATEGIES
 from keel.training.windows import outputs
@@ -29,38 +30,63 @@ def evaluate(
     strict: bool = False,
     out: str | None = None,
     allow_pickle: bool = False,
+    report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """The figures on a file; `out` is a folder for the answers, one JSON object a line, and the report page."""
+    if out and long == "all":
+        raise UserError("--long all compares figures and writes no answers; leave --out away, or name one strategy")
+    if out and Path(out).exists() and any(Path(out).iterdir()):
+        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
     loaded = open_task(model, columns, allow_pickle)
+    loaded.task = loaded.task.bind(data)
     examples, rejected = loaded.task.read(data)
     if strict and rejected:
         raise UserError(f"{data}, line {rejected[0].line}: {rejected[0].reason} ({len(rejected)} such rows in all)")
     if not examples:
         raise UserError(f"{data}: no row can be used{': ' + rejected[0].reason if rejected else ''}")
+    say_rejected(rejected, report or (lambda _: None))
     result: dict[str, Any] = {"model": model, "examples": len(examples), "rejected": len(rejected)}
     if long == "all":
         return result | {"strategies": [_figures(loaded, examples, strategy)[0] for strategy in STRATEGIES]}
     figures, answers = _figures(loaded, examples, long)
     if out:
         with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": data}) as folder:
-            lines = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
-            (folder / "answers.jsonl").write_text(lines, encoding="utf-8")
+            write_lines(
+                folder / ANSWERS, [with_gold(loaded.task, *pair) for pair in zip(examples, answers, strict=True)]
+            )
+            write_lines(folder / REJECTED, [asdict(bad) for bad in rejected])
             facts = {"title": f"{Path(model).name} on {Path(data).name}", **result, **figures}
             scores = loaded.task.score(examples, answers)
             details = loaded.task.details(examples, answers)
-            write_report(folder, facts=facts, details=details, figures=scores, answers=model)
+            write_report(folder, facts=facts, details=details, figures=scores, answers=model, usage=loaded.task.usage)
     return result | figures
 
 
 def predict(
-    model: str, data: str, *, columns: dict[str, Any] | None = None, allow_pickle: bool = False
-) -> Iterator[dict[str, Any]]:
-    """The answers for the rows of a file, in their order."""
+    model: str,
+    data: str,
+    *,
+    columns: dict[str, Any] | None = None,
+    allow_pickle: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> list[dict[str, Any]]:
+    """The answers for the rows of a file, in their order. A row that cannot be read is an error: no answer is moved."""
     loaded = open_task(model, columns, allow_pickle)
+    loaded.task = loaded.task.bind(data)
     examples, rejected = loaded.task.read(data, labelled=False)
     if rejected:
         raise UserError(f"{data}, line {rejected[0].line}: {rejected[0].reason} ({len(rejected)} such rows in all)")
-    yield from loaded.answer(examples)
+    return answer(loaded, examples, report)
+
+
+def answer(loaded: Model, examples: Sequence[Any], report: Callable[[str], None] | None) -> list[dict[str, Any]]:
+    """Answers, after saying what of the texts does not fit."""
+    windows, cut = loaded.task.windows(examples, loaded.tokenizer)
+    if cut.cut_texts and report:
+        report(describe_cut(cut, loaded.task.data))
+    found = outputs(loaded.learner, windows, loaded.tokenizer, loaded.device)
+    answers: list[dict[str, Any]] = loaded.task.answer(examples, windows, found)
+    return answers
 
 
 def open_task(model: str, columns: dict[str, Any] | None = None, allow_pickle: bool = False) -> Model:
@@ -82,7 +108,7 @@ def _figures(loaded: Model, examples: Sequence[Any], strategy: str | None) -> tu
         long = task.data.long.model_copy(update={"strategy": strategy})
         task = type(task)(task.config, task.data.model_copy(update={"long": long}))
     windows, cut = task.windows(examples, loaded.tokenizer)
-    answers = task.answer(examples, windows, outputs(loaded.learner, windows, loaded.tokenizer))
+    answers = task.answer(examples, windows, outputs(loaded.learner, windows, loaded.tokenizer, loaded.device))
     return {"long": task.data.long.strategy, **_shares(cut), **task.score(examples, answers)}, answers
 
 

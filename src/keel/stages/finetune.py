@@ -91,7 +91,8 @@ def finetune(
     _say_what_was_read(examples, kind, say)
     windows, cut = kind.windows(examples.train, loaded.tokenizer)
     learner = build_learner(Purpose(kind, recipe.encoder), loaded, recipe)
-    learner.backbone.tokens = _compact(learner.backbone, windows)
+    if recipe.encoder.use == "all" and not recipe.encoder.freeze:
+        learner.backbone.tokens = _compact(learner.backbone, windows)
     learner.to(where)
     dev_windows, dev_cut = kind.windows(examples.dev, loaded.tokenizer)
     say(describe_cut(cut + dev_cut, recipe.data))
@@ -101,12 +102,12 @@ def finetune(
         learner,
         loaded.tokenizer,
         recipe.training,
-        Source(windows, recipe.training.batch_rows, recipe.training.slices, recipe.training.seed),
+        Source(windows, recipe.training.batch_rows, recipe.training.slices, recipe.training.seed, kind.whole),
         judge.named_figures,
-        _fingerprint(model, train, dev),
+        fingerprint(model, train, dev),
         recipe.to_yaml(),
         lambda path: _same(recipe, path),
-        _card(recipe, model),
+        _card(recipe, model, kind.usage[1]),
         f"{recipe.name} from {model}, {parameters(learner):,} parameters; {len(examples.train):,} examples, "
         f"{recipe.training.steps:,} steps of {recipe.training.batch_rows}",
         _resume_command(model, train, dev, out, device),
@@ -114,10 +115,9 @@ def finetune(
         lambda: Purpose(judge.task, recipe.encoder),
     )
     state, folder, facts = run(plan, out, where, resume=resume, threads=threads, quiet=quiet, began=began)
-    if not judge.answers:  # a finished run was resumed: there was nothing left to do
-        judge.named_figures()
-    _write_lines(Path(out) / ANSWERS, [_with_where(e, a) for e, a in zip(examples.dev, judge.answers, strict=True)])
-    _write_lines(Path(out) / REJECTED, [asdict(bad) for bad in examples.rejected])
+    pairs = zip(examples.dev, judge.answers, strict=True)
+    write_lines(Path(out) / ANSWERS, [with_gold(judge.task, *pair) for pair in pairs])
+    write_lines(Path(out) / REJECTED, [asdict(bad) for bad in examples.rejected])
     result = {
         "out": out,
         "steps": state.step,
@@ -126,24 +126,18 @@ def finetune(
         "dev_examples": len(examples.dev),
         "rejected": len(examples.rejected),
         "headline": judge.task.headline,
-        "learnt_nothing": learnt_nothing(judge.task, examples.dev, judge.answers),
+        "learnt_nothing": judge.task.degenerate(examples.dev, judge.answers),
         **judge.figures,
     }
     if result["learnt_nothing"]:
         say("this run learnt nothing: its answer is the same whatever the text. Try another seed or a lower rate")
     details = [*judge.task.details(examples.dev, judge.answers), _lengths(windows)]
     facts_shown = {"title": f"Fine-tuning {recipe.name}", "model": model, **result}
-    write_report(Path(out), facts=facts_shown, details=details, figures=judge.figures, answers=out)
-    write_file(Path(out) / RESULT, json.dumps({k: _finite(v) for k, v in result.items()}, indent=2))
+    write_report(Path(out), facts=facts_shown, details=details, figures=judge.figures, answers=out, usage=kind.usage)
+    of = {"settings": list(overrides), "data": plan.data}
+    write_file(Path(out) / RESULT, json.dumps({k: _finite(v) for k, v in (result | of).items()}, indent=2))
     folder.finish(facts)
     return result
-
-
-def learnt_nothing(task: Any, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> bool:
-    """Whether all answers are the same though the examples are not: how a degenerate run looks."""
-    different = {json.dumps(answer[task.gist], ensure_ascii=False, default=str) for answer in answers}
-    texts = {str(example) for example in examples}
-    return len(different) == 1 and len(texts) > 1
 
 
 def _finite(value: Any) -> Any:
@@ -235,10 +229,14 @@ def _say_what_was_read(data: Labelled, task: Any, say: Callable[[str], None]) ->
     columns = {r: getattr(task.data, r) for r in ("text", "pair", "label") if getattr(task.data, r)}
     if columns:
         say("columns: " + ", ".join(f"{role} = {name}" for role, name in columns.items()))
-    for bad in data.rejected[:5]:
+    say_rejected(data.rejected, say)
+
+
+def say_rejected(rejected: Sequence[Any], say: Callable[[str], None]) -> None:
+    for bad in rejected[:5]:
         say(f"left out: {bad.file}, line {bad.line}: {bad.reason}")
-    if len(data.rejected) > 5:
-        say(f"left out: {len(data.rejected):,} rows in all; they are listed in {REJECTED}")
+    if len(rejected) > 5:
+        say(f"left out: {len(rejected):,} rows in all; they are listed in {REJECTED}")
 
 
 def describe_cut(cut: Cut, data: LabelledData) -> str:
@@ -255,7 +253,7 @@ def describe_cut(cut: Cut, data: LabelledData) -> str:
 def _lengths(windows: Sequence[Window]) -> Table:
     """How long the training rows are, in bins that double."""
     lengths = np.array([len(window.ids) for window in windows])
-    rows, low = [], 4
+    rows, low = [], 2
     while low <= lengths.max():
         inside = int(((lengths >= low) & (lengths < 2 * low)).sum())
         rows += [(f"{low} to {2 * low - 1}", inside)] if inside else []
@@ -263,7 +261,7 @@ def _lengths(windows: Sequence[Window]) -> Table:
     return Table("Lengths of training rows", ("tokens", "rows"), rows)
 
 
-def _fingerprint(model: str, *files: str | None) -> str:
+def fingerprint(model: str, *files: str | None) -> str:
     """Names the weights that were started from and the data."""
     paths = [p for p in sorted(Path(model).glob("*.safetensors")) + [Path(f) for f in files if f] if p.is_file()]
     return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
@@ -276,11 +274,12 @@ def _same(recipe: TaskRecipe, path: Path) -> bool:
     return (ours, before.encoder, before.data) == (theirs, recipe.encoder, recipe.data)
 
 
-def _card(recipe: TaskRecipe, model: str) -> str:
+def _card(recipe: TaskRecipe, model: str, ask: str) -> str:
     return (
         f"# {recipe.name}\n\n{recipe.description}\n\nFine-tuned with Keel {__version__} from `{Path(model).name}`. The "
         "complete recipe is in `recipe.yaml`.\n\n"
-        '```python\nimport keel\n\nmodel = keel.load("this-folder")\nmodel.predict(["a text"])\n```\n'
+        '```python\nimport keel\n\nmodel = keel.load("this-folder")\nmodel.predict(['
+        f"{ask}])\n```\n"
     )
 
 
@@ -291,10 +290,10 @@ def _resume_command(model: str, train: str, dev: str | None, out: str, device: s
     return shlex.join(words + (["--device", device] if device != "auto" else []))
 
 
-def _with_where(example: Any, answer: dict[str, Any]) -> dict[str, Any]:
-    gold = getattr(example, "answer", None) or getattr(example, "tags", None) or getattr(example, "answers", None)
-    return {"where": getattr(example, "where", ""), "gold": gold, **answer}
+def with_gold(task: Any, example: Any, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer beside what is right, and where the example stood."""
+    return {"where": getattr(example, "where", ""), "gold": task.gold(example), **answer}
 
 
-def _write_lines(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+def write_lines(path: Path, entries: Sequence[dict[str, Any]]) -> None:
     write_file(path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))

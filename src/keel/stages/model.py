@@ -34,6 +34,7 @@ class Model:
         self.tokenizer = tokenizer
         self.path = path
         self.task = task
+        self.device = next(learner.parameters()).device
 
     @staticmethod
     def load(path: str | Path, allow_pickle: bool = False) -> Model:
@@ -50,7 +51,7 @@ class Model:
         places = np.flatnonzero(row == self.tokenizer.mask)
         if not len(places):
             raise UserError(f"there is no {self.tokenizer.token(self.tokenizer.mask)} in the text: {_short(text)}")
-        batch = Batch.of(self._rows([row]), {"masked_lm.places": places})
+        batch = Batch.of(self._rows([row]), {"masked_lm.places": places}, self.device)
         with torch.inference_mode():
             objective: Any = self.learner.objectives["masked_lm"]
             chances = objective.predict(self.learner.backbone, batch).softmax(-1)
@@ -79,7 +80,7 @@ class Model:
     def answer(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
         """The same for a task's own examples, such as those it read from a file."""
         windows, _ = self.task.windows(examples, self.tokenizer)
-        found = outputs(self.learner, windows, self.tokenizer)
+        found = outputs(self.learner, windows, self.tokenizer, self.device)
         answers: list[dict[str, Any]] = self.task.answer(examples, windows, found)
         return answers
 
@@ -92,7 +93,7 @@ class Model:
         layers, where 0 is the embeddings and -1 the last."""
         if pooling not in ("mean", "cls"):
             raise UserError(f"pooling '{pooling}' is not known; choose mean or cls")
-        pool = (lambda part: part.mean(0)) if pooling == "mean" else (lambda part: part[0])
+        pool = (lambda part: part.mean(0)) if pooling == "mean" else (lambda part: part[0].copy())
         vectors = self._encode(texts, pool, layers)
         return np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
 
@@ -109,11 +110,11 @@ class Model:
         answers: list[np.ndarray] = [np.zeros(0)] * len(rows)
         with torch.inference_mode():
             for group in batches([len(row) for row in rows]):
-                batch = Batch.of(self._rows([rows[i] for i in group]), {})
+                batch = Batch.of(self._rows([rows[i] for i in group]), {}, self.device)
                 found = self.learner.backbone(batch, every_layer=tuple(layers) != (-1,))
                 mixed = torch.stack([found.layers[n] for n in layers]).mean(0) if found.layers else found.vectors
                 stops = np.cumsum(batch.lengths)
-                for i, part in zip(group, np.split(mixed.numpy(), stops[:-1]), strict=True):
+                for i, part in zip(group, np.split(mixed.cpu().numpy(), stops[:-1]), strict=True):
                     answers[i] = keep(part)
         return answers
 

@@ -21,9 +21,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from keel.checkpoint import write_file
+from keel.checkpoint import MANIFEST, write_file
 from keel.errors import Stopped, UserError
-from keel.stages.finetune import RESULT, finetune
+from keel.stages.finetune import RESULT, finetune, fingerprint
 
 # Devlin et al. 2018, appendix A.3.
 RECOMMENDED = (
@@ -50,8 +50,10 @@ def search(
     """Runs all settings with all seeds. `tries`: `key=value,value,...` for each key; `options` go to `finetune`."""
     say = report or (lambda _: None)
     folder = Path(out)
-    if (folder / SEARCH).exists() and not resume:
-        raise UserError(f"{out} already holds a finished search; choose another --out")
+    if (folder / RUNS).exists() and not resume:
+        raise UserError(f"{out} already holds runs; add --resume to go on with them, or choose another --out")
+    if (folder / "config.json").exists() and not (folder / RUNS).exists():
+        raise UserError(f"{out} already holds a model; choose another --out")
     settings = [list(values) for values in product(*(_values(given) for given in tries))]
     rows: list[dict[str, Any]] = []
     for number, setting in enumerate(settings):
@@ -85,7 +87,7 @@ def _one_run(
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """A run's result: read if it is finished, made or gone on with if not."""
-    if not (place / RESULT).is_file():
+    if not (place / RESULT).is_file() or not (place / MANIFEST).is_file():
         begun = any((place / "checkpoints").glob("step-*"))
         if not begun:
             shutil.rmtree(place, ignore_errors=True)
@@ -93,7 +95,10 @@ def _one_run(
             finetune(model, task, out=str(place), overrides=changes, resume=begun, report=report, **options)
         except Stopped:
             raise Stopped("stopped; finished runs are kept. Go on with the same command and --resume") from None
+        shutil.rmtree(place / "checkpoints")  # with optimizer states, three times the size of a model; nobody goes on
     result: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
+    if (result["settings"], result["data"]) != (changes, fingerprint(model, options["train"], options.get("dev"))):
+        raise UserError(f"{place} is a run of other settings or data; choose another --out")
     return {**result, "run": str(place)}
 
 

@@ -30,7 +30,7 @@ from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, 
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import row_of_token
 from keel.metrics import answers as metrics
-from keel.text.labelled import LabelledData
+from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
 from keel.text.squad import Question, read_squad
 from keel.text.tables import Rejected, read_table
@@ -69,6 +69,7 @@ class Answer(Task):
     Config = AnswerConfig
     headline = "f1"
     gist = "answer"
+    usage = ('--pair "A text." "A question?"', '("A question?", "A text.")')
 
     def __init__(self, config: AnswerConfig, data: LabelledData) -> None:
         self.config = config
@@ -82,12 +83,18 @@ class Answer(Task):
                 rejected += [Rejected(q.file, 0, f"question {q.id} has no answers") for q in unknown]
                 questions = [q for q in questions if q.answers or q.impossible]
             return questions, rejected
+        if labelled:
+            raise UserError(f"{path}: questions with their answers are read from SQuAD's .json (also .json.gz)")
         columns: dict[str, str | None] = {"text": self.data.text or "context", "pair": self.data.pair or "question"}
         records, rejected = read_table(path, columns)
-        return [
-            Question(r.file, str(r.line), str(r.fields["pair"]), str(r.fields["text"]), [], False, False)
-            for r in records
-        ], rejected
+        questions = []
+        for r in records:
+            asked, context = (as_text(r.fields[role]) for role in ("pair", "text"))
+            if asked and context:
+                questions.append(Question(r.file, str(r.line), asked, context, [], False, False))
+            else:
+                rejected.append(Rejected(r.file, r.line, "no question or no text"))
+        return questions, rejected
 
     def example(self, given: Any) -> Question:
         if isinstance(given, str) or len(given) != 2:
@@ -122,8 +129,12 @@ class Answer(Task):
     def windows(self, examples: Sequence[Question], tokenizer: Tokenizer) -> tuple[list[Window], Cut]:
         windows, cut = [], Cut()
         asked = tokenizer.encode([q.question for q in examples])
+        text = None
+        context: list[int] = []
+        offsets: list[tuple[int, int]] = []
         for number, (question, ids) in enumerate(zip(examples, asked, strict=True)):
-            context, offsets = tokenizer.encode_with_offsets(question.context)
+            if question.context is not text:  # questions about one text stand together
+                text, (context, offsets) = question.context, tokenizer.encode_with_offsets(question.context)
             kept = ids[: min(self.config.question_tokens, (self.data.length - 3) // 2)]
             room = self.data.length - len(kept) - 3
             gold = _token_span(question, offsets)
@@ -145,7 +156,8 @@ class Answer(Task):
         nulls = [float("inf")] * len(examples)
         for window, output in zip(windows, outputs, strict=True):
             nulls[window.example] = min(nulls[window.example], float(output[0].sum()))
-            found[window.example] += _spans(output, window.place, self.config.longest_answer)
+            best = _spans(output, window.place, self.config.longest_answer)
+            found[window.example] += sorted(best, reverse=True)[: self.config.best]
         return [self._shown(q, spans, null) for q, spans, null in zip(examples, found, nulls, strict=True)]
 
     def _shown(self, question: Question, spans: list[tuple[float, int, int]], null: float) -> dict[str, Any]:
@@ -176,6 +188,9 @@ class Answer(Task):
             "exact": float(np.mean([score.exact for score in judged])),
         }
 
+    def gold(self, example: Question) -> list[str]:
+        return [text for text, _ in example.answers] + list(example.dropped)
+
     def details(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
         pairs = list(zip(examples, answers, strict=True))
         judged = [(self._judge(q, a["answer"]).f1, -a["probability"], n) for n, (q, a) in enumerate(pairs)]
@@ -186,7 +201,7 @@ class Answer(Task):
         return [Table("Worst errors", ("question", "right", "said", "probability", "F1", "id"), rows)]
 
     def _judge(self, question: Question, guess: str) -> metrics.AnswerScore:
-        golds = [text for text, _ in question.answers] + list(question.dropped) or [""]
+        golds = self.gold(question) or [""]
         return (metrics.cmrc if self.config.scoring == "chinese" else metrics.squad)(golds, guess)
 
 

@@ -28,7 +28,7 @@ from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, 
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import make_pooling
 from keel.metrics.classification import accuracy
-from keel.text.labelled import LabelledData, find_columns
+from keel.text.labelled import LabelledData, as_text, find_columns
 from keel.text.tables import Rejected, column_names, read_table
 
 USUAL_CHOICES = ("ending0", "choice0", "choice1", "choices", "endings", "options")
@@ -56,6 +56,8 @@ class Choose(Task):
     Config = ChooseConfig
     headline = "accuracy"
     gist = "choice"
+    whole = True
+    usage = ("--file choices.jsonl", '("A text.", ["one choice", "another"])')
 
     def __init__(self, config: ChooseConfig, data: LabelledData) -> None:
         self.config = config
@@ -79,8 +81,8 @@ class Choose(Task):
             if len(given) == 1 and isinstance(given[0], list):
                 given = given[0]
             example = ChoiceExample(
-                str(record.fields["text"]),
-                tuple(str(choice) for choice in given),
+                as_text(record.fields["text"]) or "",
+                tuple(as_text(choice) or "" for choice in given),
                 _place(record.fields.get("label")),
                 f"{record.file}, line {record.line}",
             )
@@ -92,7 +94,7 @@ class Choose(Task):
         return examples, rejected
 
     def example(self, given: Any) -> ChoiceExample:
-        text, choices = given
+        text, choices = given if not isinstance(given, str) and len(given) == 2 else (given, ())
         if isinstance(choices, str) or len(choices) < 2:
             raise UserError(f"a text and a list of choices are needed, not {str(given)[:60]!r}")
         return ChoiceExample(text, tuple(choices), None)

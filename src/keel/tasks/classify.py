@@ -63,6 +63,8 @@ class Classify(Task):
         self.data = data
         self.headline = "micro_f1" if config.several else "accuracy"
         self.gist = "labels" if config.several else "label"
+        if data.pair:
+            self.usage = ('--pair "Another text." "A text."', '("A text.", "Another text.")')
 
     def bind(self, path: str) -> Classify:
         return Classify(self.config, find_columns(path, self.data, ROLES))
@@ -75,7 +77,7 @@ class Classify(Task):
         if not self.config.several:
             name = _name(field)
             return (name, self._unknown([name])) if name else (None, "empty label")
-        given = field if isinstance(field, list) else str(field).split(self.config.separator)
+        given = field if isinstance(field, list) else _name(field).split(self.config.separator)
         names = tuple(sorted({_name(item) for item in given} - {""}))
         return names, self._unknown(names)
 
@@ -94,6 +96,8 @@ class Classify(Task):
                 f"the label column has {len(labels):,} different values in {len(examples):,} rows; is it the right "
                 "column? (numbers are the task regress; --set task.most_labels=N if this is meant)"
             )
+        if not labels:
+            raise UserError("no row has a label; is it the right column?")
         if len(labels) < 2 and not self.config.several:
             raise UserError(
                 f"all {len(examples):,} rows have the label '{''.join(labels)}'; classification needs at least two"
@@ -214,8 +218,7 @@ class ClassifyObjective(Objective):
         self.dropout = Dropout(config.dropout)
         self.out = nn.Linear(backbone.width, len(config.labels))
         weights = config.class_weights
-        values = [float(weights.get(name, 1.0)) for name in config.labels] if isinstance(weights, dict) else None
-        self.register_buffer("label_weights", torch.tensor(values) if values else None, persistent=False)
+        self.label_weights = [float(weights.get(n, 1.0)) for n in config.labels] if isinstance(weights, dict) else None
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
         return rows, {"classify.answers": rows.answers["classify"]}
@@ -227,7 +230,7 @@ class ClassifyObjective(Objective):
 
     def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
         logits, answers = self.predict(backbone, batch).float(), batch.targets["classify.answers"]
-        weights: Any = self.label_weights
+        weights = torch.tensor(self.label_weights, device=logits.device) if self.label_weights else None
         if self.several:
             eased = answers * (1 - self.smoothing) + 0.5 * self.smoothing
             loss = F.binary_cross_entropy_with_logits(logits, eased, pos_weight=weights, reduction="sum")

@@ -48,6 +48,8 @@ class Regress(Task):
     def __init__(self, config: RegressConfig, data: LabelledData) -> None:
         self.config = config
         self.data = data
+        if data.pair:
+            self.usage = ('--pair "Another text." "A text."', '("A text.", "Another text.")')
 
     def bind(self, path: str) -> Regress:
         return Regress(self.config, find_columns(path, self.data, ROLES))
@@ -85,6 +87,10 @@ class Regress(Task):
             "pearson": pearson(gold, guessed),
             "mean_squared_error": float(np.mean((gold - guessed) ** 2)) if len(gold) else math.nan,
         }
+
+    def degenerate(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> bool:
+        gold, said = (np.ptp(values) for values in ([e.answer for e in examples], [a["value"] for a in answers]))
+        return bool(said < 1e-3 * gold)
 
     def details(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
         pairs = [(float(e.answer), float(a["value"])) for e, a in zip(examples, answers, strict=True)]

@@ -36,7 +36,7 @@ from keel.layers.dropout import Dropout
 from keel.metrics.classification import accuracy
 from keel.metrics.entities import span_scores, spans
 from keel.text.conll import read_conll
-from keel.text.labelled import LabelledData
+from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
 from keel.text.spans import read_spans
 from keel.text.tables import Rejected, read_table
@@ -84,17 +84,26 @@ class Tag(Task):
         plain = path.removesuffix(".gz")
         if plain.endswith(".jsonl") and labelled:
             return self._read_spans(path)
-        if plain.endswith((".jsonl", ".csv", ".tsv")) and not labelled:
-            records, rejected = read_table(path, {"text": self.data.text or "text"})
-            texts = [(str(r.fields["text"]), f"{r.file}, line {r.line}") for r in records]
-            return [TaggedText(text, word_spans(text), None, where=where) for text, where in texts], rejected
+        if plain.endswith((".jsonl", ".csv", ".tsv", ".txt")) and not labelled:
+            return self._read_texts(path)
         sentences, rejected = read_conll(path, *self._columns(), tags_needed=labelled)
         examples = []
         for sentence in sentences:
             text, words = _joined(sentence.words)
-            tags = list(sentence.tags) if labelled else None
+            tags = [_bioes(tag) for tag in sentence.tags] if labelled else None
             entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
             examples.append(TaggedText(text, words, tags, entities, f"{sentence.file}, line {sentence.line}"))
+        return examples, rejected
+
+    def _read_texts(self, path: str) -> tuple[list[TaggedText], list[Rejected]]:
+        records, rejected = read_table(path, {"text": self.data.text or "text"})
+        examples = []
+        for r in records:
+            text = as_text(r.fields["text"])
+            if text is None:
+                rejected.append(Rejected(r.file, r.line, "no text"))
+            else:
+                examples.append(TaggedText(text, word_spans(text), None, where=f"{r.file}, line {r.line}"))
         return examples, rejected
 
     def _columns(self) -> tuple[int, int]:
@@ -130,7 +139,7 @@ class Tag(Task):
         config = self.config.model_copy(update={"entities": entities})
         labels = config.labels
         if labels is None and entities:
-            kinds = sorted({tag[2:] for tag in found if tag != OUTSIDE})
+            kinds = sorted({kind for e in examples for kind, _, _ in spans(e.tags or [])})
             marks = "BI" if config.scheme == "iob2" else "BIES"
             labels = [OUTSIDE, *(f"{mark}-{kind}" for kind in kinds for mark in marks)]
         labels = labels or sorted(found)
@@ -152,11 +161,13 @@ class Tag(Task):
             for token, tag in zip(firsts, tags, strict=True):
                 if token >= 0:
                     asked[token] = place.get(tag, 0)
+            flat, first_of = np.asarray(ids), np.asarray(firsts)
             for kept, own in self._cut(len(ids)):
                 marks = np.full(len(kept) + 2, -1)
                 marks[1:-1][own] = asked[kept][own]
-                row = frame(tokenizer, [np.asarray(ids)[kept]])
-                words = [n for n, token in enumerate(firsts) if token >= 0 and kept[own][0] <= token <= kept[own][-1]]
+                row = frame(tokenizer, [flat[kept]])
+                low, high = kept[own[0]], kept[own[-1]]
+                words = np.flatnonzero((first_of >= low) & (first_of <= high)).tolist()
                 windows.append(Window(*row, number, marks={"tag": marks}, place=words))
             cut += Cut(1, 0, len(ids), 0)
         return windows, cut
@@ -216,12 +227,20 @@ class Tag(Task):
         return {"entities": found, "tags": tags}
 
     def score(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
-        words = [[tag for e in examples for tag in e.tags or ()], [tag for a in answers for tag in a["tags"]]]
+        gold_tags = [tag for e in examples for tag in self._in_scheme(e.tags or [])]
+        words = [gold_tags, [tag for a in answers for tag in a["tags"]]]
         right = accuracy(*(np.array(tags) for tags in words))
         if not self.config.entities:
             return {"accuracy": right}
         scores = span_scores(*_spans(examples, answers)).overall
         return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall, "word_accuracy": right}
+
+    def gold(self, example: TaggedText) -> Any:
+        return example.entities if self.config.entities else example.tags
+
+    def degenerate(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> bool:
+        said = {tag for answer in answers for tag in answer["tags"]}
+        return len(said) == 1 and len({tag for e in examples for tag in e.tags or ()}) > 1
 
     def details(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
         if not self.config.entities:
@@ -313,7 +332,14 @@ def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:
     return found
 
 
+def _bioes(tag: str) -> str:
+    """BILOU's and BMES' own letters as those of BIOES."""
+    return {"L-": "E-", "U-": "S-", "M-": "I-"}.get(tag[:2], tag[:2]) + tag[2:]
+
+
 def _joined(words: Sequence[str]) -> tuple[str, list[Span]]:
     """Words with a blank between them, and where each is."""
+    if not words:
+        return "", []
     starts = np.concatenate([[0], np.cumsum([len(word) + 1 for word in words])[:-1]]).astype(int).tolist()
     return " ".join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=True)]

@@ -36,6 +36,11 @@ class LabelledData(BaseModel):
     choices: list[str] | None = Field(None, description="columns of the choices, for multiple choice")
 
 
+def as_text(value: Any) -> str | None:
+    """A field as text; None: it holds none (null, a list, an object)."""
+    return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
+
+
 def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> LabelledData:
     """The data section with every column named that can be; `pair` may stay absent."""
     wanted = {role: getattr(data, role) for role in roles}
@@ -51,7 +56,7 @@ def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> Labelle
 def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> tuple[list[Record], list[Rejected]]:
     """The rows of a file with the fields of these roles; `text` and, if asked for, `label` must be known columns."""
     columns: dict[str, Any] = {role: getattr(data, role) for role in roles}
-    if path.endswith((".txt", ".txt.gz")) and list(roles) == ["text"]:
+    if path.endswith((".txt", ".txt.gz")) and not columns.get("label") and not columns.get("pair"):
         columns = {"text": "text"}
     for role, name in columns.items():
         if name is None and role != "pair":

@@ -185,7 +185,7 @@ def train(run: Run) -> tuple[State, bool]:
         if not stopped:
             stopped = not _evaluate(run, stop, state, 1.0)
             state = replace(state, elapsed=timer.elapsed())
-        saver.save(state)
+        saver.save(state, ended=not stopped)
     return state, stopped
 
 
@@ -215,10 +215,10 @@ class Saver:
             or time.monotonic() - self.at >= 60 * settings.checkpoint_minutes
         )
 
-    def save(self, state: State) -> float:
-        """Returns the seconds it took."""
+    def save(self, state: State, ended: bool = False) -> float:
+        """Returns the seconds it took. `ended`: the last evaluation may have settled something more to be saved."""
         began = time.monotonic()
-        if state.step != self.step or not state.step:
+        if state.step != self.step or not state.step or ended:
             self.run.save(state)
         self.step, self.at = state.step, time.monotonic()
         return self.at - began

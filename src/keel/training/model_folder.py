@@ -8,7 +8,8 @@ Notable choices
   it; only whole heads may be absent, and then the model simply does not have that ability.
 - What a task needs beside the weights (labels, lengths, columns, the way the encoder is used) stands in config.json
   under `keel`. Folders of `transformers` with a task's head are opened with what their config says.
-- Tensors that have no name there (attention pooling, a CRF, a mix of layers) are called `keel.` and our own name.
+- A head that no class there computes (other poolings, a CRF, a frozen encoder's layers) is called `keel.` and our own
+  name, and the folder then opens there as the encoder it is.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ class Purpose:
     def kind(self) -> str:
         return str(self.task.config.kind)
 
+    @property
+    def standard(self) -> bool:
+        """Whether `transformers` has a class that computes the same."""
+        pooling, crf = (getattr(self.task.config, name, None) for name in ("pooling", "crf"))
+        return self.encoder.use == "all" and pooling in (None, "cls") and not crf
+
     def learner(self, backbone: Any) -> Learner:
         seen = view(backbone, self.encoder)
         return Learner(backbone, {self.kind: self.task.objective(seen or backbone)}, seen)
@@ -89,10 +96,11 @@ def save_model(folder: Path, learner: Learner, tokenizer: WordPiece, card: str, 
     backbone = learner.backbone
     border = backbone.published
     config = border.config_to(backbone.config, tokenizer.pad)
-    config["architectures"] = [border.architecture(set(learner.objectives))]
+    known = set(learner.objectives) if purpose is None or purpose.standard else set()
+    config["architectures"] = [border.architecture(known)]
     config |= purpose.as_config() if purpose else {}
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
-    names = border.names(backbone.config) + _head_names(learner, border)
+    names = border.names(backbone.config) + _head_names(learner, border, purpose)
     checkpoint.write_tensors(folder / "model.safetensors", checkpoint.to_published(learner.named_tensors(), names))
     tokenizer.save(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
@@ -113,7 +121,7 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     with torch.device("meta"):
         if purpose:
             learner = purpose.learner(backbone_class(config))
-            names += _head_names(learner, border)
+            names += _head_names(learner, border, purpose)
         ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
         if not purpose:
             learner = assemble(backbone_class(config), {name: {} for name in _heads(ours)})
@@ -135,16 +143,17 @@ def assemble(backbone: Any, options: dict[str, Any]) -> Learner:
     return Learner(backbone, objectives)
 
 
-def _head_names(learner: Learner, border: checkpoint.Published) -> list[Name]:
-    """Published names of what belongs to a task and not to the backbone."""
+def _head_names(learner: Learner, border: checkpoint.Published, purpose: Purpose | None) -> list[Name]:
+    """Published names of what belongs to a task and not to the backbone; our own where no published class has it."""
+    if purpose is None:
+        return []
+    last = f"objectives.{purpose.kind}.out."
     names = []
-    for kind in set(learner.objectives) & set(border.heads):
-        last = f"objectives.{kind}.out."
-        for ours in learner.state_dict():
-            if ours.startswith(last):
-                names.append(Name(ours, f"{border.heads[kind][1]}.{ours.removeprefix(last)}"))
-            elif not ours.startswith("backbone."):
-                names.append(Name(ours, f"{OURS}.{ours}"))
+    for ours in learner.state_dict():
+        if ours.startswith(last) and purpose.standard:
+            names.append(Name(ours, f"{border.heads[purpose.kind][1]}.{ours.removeprefix(last)}"))
+        elif not ours.startswith("backbone."):
+            names.append(Name(ours, f"{OURS}.{ours}"))
     return names
 
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from keel.errors import UserError
+
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -68,8 +70,13 @@ class FinetuneSettings(TrainingSettings):
         """With steps worked out for so many examples, and an evaluation after each pass."""
         a_pass = max(1, -(-examples // self.batch_rows))
         steps = self.steps if self.epochs is None else max(1, round(self.epochs * a_pass))
-        settled = self.model_copy(update={"steps": steps, "evaluate_steps": a_pass})
-        return FinetuneSettings.model_validate(settled.model_dump())
+        often = self.evaluate_steps if "evaluate_steps" in self.model_fields_set else a_pass
+        if 1 <= self.warmup >= steps:
+            raise UserError(
+                f"training.warmup is {self.warmup:g} steps, but {examples:,} examples make only {steps:,}; "
+                "give a share below 1"
+            )
+        return self.model_copy(update={"steps": steps, "evaluate_steps": often})
 
 
 def seconds(budget: str) -> float:

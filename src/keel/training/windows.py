@@ -9,7 +9,8 @@ is padded, memory does not grow with the number of rows, and a row's output does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from keel.randomness import mix
 from keel.training.learner import Learner
 
 BATCH_TOKENS = 4096
+SLICE_TOKENS = 8192  # of a training step that are computed at once
 ORDER, ROW = 41, 42  # the purposes the seed is used for
 
 
@@ -42,11 +44,15 @@ def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
 
 
 class Source:
-    """The steps' rows: `batch` examples at a time, with all windows of each."""
+    """The steps' rows: `batch` examples at a time, with all windows of each, in slices of bounded size.
 
-    def __init__(self, windows: Sequence[Window], batch: int, slices: int, seed: int) -> None:
+    `whole`: an example's windows stay in one slice, because the objective compares them.
+    """
+
+    def __init__(self, windows: Sequence[Window], batch: int, slices: int, seed: int, whole: bool = False) -> None:
         self.windows = windows
-        self.batch, self.slices, self.seed = batch, slices, seed
+        self.batch, self.slices, self.seed, self.whole = batch, slices, seed, whole
+        self._order = lru_cache(maxsize=1)(self._shuffle)
         self.of_example: dict[int, list[int]] = {}
         for place, window in enumerate(windows):
             self.of_example.setdefault(window.example, []).append(place)
@@ -54,17 +60,33 @@ class Source:
 
     def __call__(self, progress: float, cursors: dict[str, Cursor]) -> tuple[list[Rows], dict[str, Cursor]]:
         at = cursors.get("main", Cursor())
-        order = np.argsort(mix(self.seed, ORDER, at.epoch, self.examples), kind="stable")
-        chosen = self.examples[order[at.row : at.row + self.batch]].tolist()
+        chosen = self._order(at.epoch)[at.row : at.row + self.batch].tolist()
         after = Cursor(at.epoch, 0, at.row + len(chosen))
         if after.row >= len(self.examples):
             after = Cursor(at.epoch + 1, 0, 0)
-        # An example's windows stay in one slice, because some objectives compare them.
         deals = [chosen[i :: self.slices] for i in range(min(self.slices, len(chosen)))]
-        return [self._rows(deal, at.epoch) for deal in deals], {"main": after}
+        slices = [places for deal in deals for places in self._bounded(deal)]
+        return [self._rows(places, at.epoch) for places in slices], {"main": after}
 
-    def _rows(self, examples: Sequence[int], epoch: int) -> Rows:
-        places = [place for example in examples for place in self.of_example[example]]
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        return self.examples[np.argsort(mix(self.seed, ORDER, epoch, self.examples), kind="stable")]
+
+    def _bounded(self, examples: Sequence[int]) -> Iterator[list[int]]:
+        """The windows of these examples, at most about SLICE_TOKENS at a time: long texts have many."""
+        units = [self.of_example[example] for example in examples]
+        if not self.whole:
+            units = [[place] for unit in units for place in unit]
+        held: list[int] = []
+        filled = 0
+        for unit in units:
+            size = sum(len(self.windows[place].ids) for place in unit)
+            if held and filled + size > SLICE_TOKENS:
+                yield held
+                held, filled = [], 0
+            held, filled = held + unit, filled + size
+        yield held
+
+    def _rows(self, places: Sequence[int], epoch: int) -> Rows:
         return to_rows([self.windows[p] for p in places], mix(self.seed, ROW, epoch, np.array(places)))
 
 
@@ -74,7 +96,6 @@ def outputs(
     windows: Sequence[Window],
     tokenizer: Tokenizer,
     device: torch.device | str = "cpu",
-    show: Callable[[int], None] | None = None,
 ) -> list[np.ndarray]:
     """What the learner's only objective predicts for each window: one vector for it, or one for each asked token."""
     learner.eval()
@@ -87,8 +108,6 @@ def outputs(
         counts = _counts(rows, str(objective.one_for), str(objective.name))
         for i, part in zip(group, np.split(predicted, np.cumsum(counts)[:-1]), strict=True):
             found[i] = part[0] if objective.one_for == "row" else part
-        if show:
-            show(len(group))
     return found
 
 
