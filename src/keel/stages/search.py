@@ -54,7 +54,8 @@ def search(
         raise UserError(f"{out} already holds runs; add --resume to go on with them, or choose another --out")
     if (folder / "config.json").exists() and not (folder / RUNS).exists():
         raise UserError(f"{out} already holds a model; choose another --out")
-    settings = [list(values) for values in product(*(_values(given) for given in tries))]
+    wanted = {given.partition("=")[0]: _values(given) for given in tries}  # of a key given twice, the last counts
+    settings = [list(values) for values in product(*wanted.values())]
     rows: list[dict[str, Any]] = []
     for number, setting in enumerate(settings):
         found = []
