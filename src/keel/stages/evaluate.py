@@ -81,12 +81,12 @@ def predict(
 
 def answer(loaded: Model, examples: Sequence[Any], report: Callable[[str], None] | None) -> list[dict[str, Any]]:
     """Answers, after saying what of the texts does not fit."""
-    windows, cut = loaded.task.windows(examples, loaded.tokenizer)
-    if cut.cut_texts and report:
-        report(describe_cut(cut, loaded.task.data))
-    found = outputs(loaded.learner, windows, loaded.tokenizer, loaded.device)
-    answers: list[dict[str, Any]] = loaded.task.answer(examples, windows, found)
-    return answers
+
+    def tell(cut: Cut) -> None:
+        if cut.cut_texts and report:
+            report(describe_cut(cut, loaded.task.data))
+
+    return loaded.answer(examples, tell)
 
 
 def open_task(model: str, columns: dict[str, Any] | None = None, allow_pickle: bool = False) -> Model:

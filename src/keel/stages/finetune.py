@@ -157,8 +157,10 @@ class Judge:
     def named_figures(self) -> dict[str, float]:
         """Under the names that a log uses."""
         found = self.ask()
-        self.task = self.task.tune(self.examples, self.task.answer(self.examples, self.windows, found))
         self.answers = self.task.answer(self.examples, self.windows, found)
+        tuned = self.task.tune(self.examples, self.answers)
+        if tuned is not self.task:
+            self.task, self.answers = tuned, tuned.answer(self.examples, self.windows, found)
         self.figures = self.task.score(self.examples, self.answers)
         return {f"{self.task.config.kind}.{name}": value for name, value in self.figures.items()}
 

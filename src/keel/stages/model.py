@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from keel.errors import UserError
-from keel.interfaces import Batch, Rows
+from keel.interfaces import Batch, Cut, Rows
 from keel.tokenizers.wordpiece import WordPiece
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
@@ -77,9 +77,11 @@ class Model:
             raise UserError("predict takes a list; write predict([text]) for one")
         return self.answer([self.task.example(given) for given in inputs])
 
-    def answer(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
-        """The same for a task's own examples, such as those it read from a file."""
-        windows, _ = self.task.windows(examples, self.tokenizer)
+    def answer(self, examples: Sequence[Any], tell: Callable[[Cut], None] | None = None) -> list[dict[str, Any]]:
+        """The same for a task's own examples, such as those it read from a file. `tell` hears what did not fit."""
+        windows, cut = self.task.windows(examples, self.tokenizer)
+        if tell:
+            tell(cut)
         found = outputs(self.learner, windows, self.tokenizer, self.device)
         answers: list[dict[str, Any]] = self.task.answer(examples, windows, found)
         return answers

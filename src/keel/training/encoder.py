@@ -69,8 +69,12 @@ class Frozen(Backbone):
         mixed = torch.stack([share * layer for share, layer in zip(shares, found.layers, strict=True)]).sum(0)
         return Encoding(self.gamma * mixed)
 
+    @torch.no_grad()
     def start(self, generator: torch.Generator) -> None:
-        raise NotImplementedError("a frozen encoder keeps its weights")
+        """All layers with equal shares. The encoder itself is not this view's to change."""
+        if self.layers == "mix":
+            self.weights.zero_()
+            self.gamma.fill_(1.0)
 
     def token_table(self) -> Tensor:
         return self._inner[0].token_table()
