@@ -88,6 +88,11 @@ class Rows:
         )
 
     @property
+    def starts(self) -> np.ndarray:
+        """Where each row begins: the place of its [CLS]."""
+        return np.cumsum((0, *self.lengths))[:-1]
+
+    @property
     def row_of_token(self) -> np.ndarray:
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
@@ -98,29 +103,39 @@ class Rows:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a backbone reads. `targets` is filled by objectives, each under its own name."""
+    """What a backbone reads. `targets` is filled by objectives, each under its own name.
+
+    `asked` holds the places whose vectors somebody will look at, where that is not all of them: a backbone may leave
+    the others at zero, and so save most of its last layer.
+    """
 
     ids: Tensor  # (T,)
     lengths: tuple[int, ...]  # R, longest first
     segments: Tensor  # (T,)
     positions: Tensor  # (T,)
-    starts: Tensor  # (R,) where each row begins: the place of its [CLS]
+    starts: Tensor  # (R,)
     targets: dict[str, Tensor] = field(default_factory=dict)
+    asked: Tensor | None = None  # (A,) in order, each once
 
     @staticmethod
-    def of(rows: Rows, targets: dict[str, np.ndarray], device: torch.device | str = "cpu") -> Batch:
+    def of(
+        rows: Rows,
+        targets: dict[str, np.ndarray],
+        device: torch.device | str = "cpu",
+        asked: np.ndarray | None = None,
+    ) -> Batch:
         def send(array: np.ndarray) -> Tensor:
             kind = np.float32 if np.issubdtype(array.dtype, np.floating) else np.int64
             return torch.from_numpy(np.ascontiguousarray(array, dtype=kind)).to(device, non_blocking=True)
 
-        starts = np.concatenate([[0], np.cumsum(rows.lengths)[:-1]]) if rows.lengths else np.zeros(0, np.int64)
         return Batch(
             send(rows.ids),
             rows.lengths,
             send(rows.segments),
             send(rows.position_of_token),
-            send(starts),
+            send(rows.starts),
             {name: send(values) for name, values in targets.items()},
+            None if asked is None else send(asked),
         )
 
 
@@ -175,6 +190,7 @@ class Objective(nn.Module, ABC):
     name: str
     Config: type[BaseModel]
     weight: float = 1.0  # of its loss in the sum that training minimises
+    looks_at: Literal["all", "starts", "places"] = "all"  # which vectors: all, the rows' first, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0
 
     @abstractmethod

@@ -10,10 +10,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -166,6 +166,21 @@ def test_vectors_do_not_depend_on_company(backbone: str, rows: Rows) -> None:
     assert float((together - alone).abs().max()) <= 1e-5
 
 
+@pairs
+def test_what_nobody_looks_at_may_be_left_out(backbone: str, objectives: list[str], rows: Rows) -> None:
+    """An objective that declares which vectors it looks at gets the score and gradients it would get from all."""
+    learner = make_learner(backbone, objectives)
+    batch = prepared(learner, rows)
+    found = []
+    for asked in (batch.asked, None):
+        learner.zero_grad()
+        scores = learner(replace(batch, asked=asked))
+        _objective_sum(learner, scores, learner.answer_counts(batch)).backward()
+        found.append([*(s.loss.detach() for s in scores.values()), *(p.grad for p in learner.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 @each_backbone
 def test_every_layer_ends_with_the_answer(backbone: str, rows: Rows) -> None:
     model = make_learner(backbone, OBJECTIVES).backbone.eval()
@@ -250,48 +265,3 @@ def test_a_step_waits_for_the_device_only_at_its_end(backbone: str, elsewhere: d
 
 def test_the_fake_device_finds_what_it_is_there_to_find(elsewhere: dict[str, Any]) -> None:
     assert elsewhere["mistakes"] and "ok" not in elsewhere["mistakes"].values()
-
-
-def lengths_drawn(seed: int) -> tuple[int, ...]:
-    source = np.random.default_rng(seed)
-    return tuple(sorted(source.integers(1, 40, source.integers(1, 12)).tolist(), reverse=True))
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_padded_and_the_dense_attention_agree(seed: int) -> None:
-    """Accelerators pad inside the kernel, CPUs do not: same answers, same gradients."""
-    from keel.layers.attention import _attend_dense, _attend_padded
-
-    lengths = lengths_drawn(seed)
-    generator = torch.Generator().manual_seed(seed)
-    qkv = torch.randn(sum(lengths), 3 * 24, generator=generator)
-    upstream = torch.randn(sum(lengths), 24, generator=generator)
-    answers = []
-    for attend in (_attend_dense, _attend_padded):
-        given = qkv.clone().requires_grad_()
-        mixed = attend(given, lengths, 4, 0.0)
-        mixed.backward(upstream)
-        answers.append((mixed.detach(), given.grad))
-    (dense, dense_gradient), (padded, padded_gradient) = answers
-    assert dense.shape == padded.shape == (sum(lengths), 24)
-    assert float((dense - padded).abs().max()) <= 1e-5
-    assert float((dense_gradient - padded_gradient).abs().max()) <= 1e-5
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_attention_is_the_published_formula(seed: int) -> None:
-    """softmax(Q K^T / sqrt(d)) V, row by row and head by head, in double precision."""
-    from keel.layers.attention import _attend_dense
-
-    lengths, heads, depth = lengths_drawn(100 + seed), 3, 5
-    generator = torch.Generator().manual_seed(seed)
-    qkv = torch.randn(sum(lengths), 3 * heads * depth, generator=generator, dtype=torch.float64)
-    found = _attend_dense(qkv, lengths, heads, 0.0)
-    start = 0
-    for length in lengths:
-        q, k, v = qkv[start : start + length].view(length, 3, heads, depth).unbind(1)
-        for head in range(heads):
-            chances = (q[:, head] @ k[:, head].t() / depth**0.5).softmax(-1)
-            mine = found[start : start + length, head * depth : (head + 1) * depth]
-            assert float((chances @ v[:, head] - mine).abs().max()) <= 1e-10
-        start += length

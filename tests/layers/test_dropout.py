@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from keel.layers.attention import _mix
+from keel.layers.attention import Attend
 from keel.layers.dropout import Dropout, dropout
 
 
@@ -39,6 +39,6 @@ def test_same_seed_same_mask_and_none_in_evaluation() -> None:
 
 def test_attention_with_dropout_has_the_mean_of_attention_without() -> None:
     torch.manual_seed(5)
-    q, k, v = (torch.randn(2, 2, 6, 8) for _ in range(3))
-    mean = torch.stack([_mix(q, k, v, 0.2) for _ in range(4000)]).mean(0)
-    assert float((mean - _mix(q, k, v, 0.0)).abs().max()) < 0.08
+    qkv, lengths = torch.randn(12, 48), (6, 6)
+    mean = torch.stack([Attend.apply(qkv, lengths, 2, 0.2) for _ in range(4000)]).mean(0)
+    assert float((mean - Attend.apply(qkv, lengths, 2, 0.0)).abs().max()) < 0.08

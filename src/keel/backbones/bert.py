@@ -83,10 +83,13 @@ class Bert(Backbone):
         x = self.tokens(batch.ids) + self.segments(batch.segments) + self.positions(batch.positions)
         x = self.dropout(self.norm(x))
         layers = [x]
+        asked = None if every_layer else batch.asked
         for block in self.blocks:
-            x = block(x, batch.lengths)
+            x = block(x, batch.lengths, asked if block is self.blocks[-1] else None)
             if every_layer:
                 layers.append(x)
+        if asked is not None:
+            x = x.new_zeros(len(batch.ids), self.width).index_copy(0, asked, x)
         return Encoding(x, tuple(layers) if every_layer else ())
 
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
@@ -120,8 +123,10 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.activation = ACTIVATIONS[config.activation]
 
-    def forward(self, x: Tensor, lengths: tuple[int, ...]) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, lengths)))
+    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Tensor | None = None) -> Tensor:
+        """`asked`: the places whose vectors are wanted (all are looked at); None: all."""
+        mixed = self.attention(x, lengths, asked)
+        x = self.attention_norm((x if asked is None else x[asked]) + self.dropout(mixed))
         return self.norm(x + self.dropout(self.shrink(self.activation(self.grow(x)))))
 
 

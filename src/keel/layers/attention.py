@@ -4,8 +4,11 @@ In: (T, W) vectors of all rows end to end, and the rows' lengths, longest first.
 This is the only file that knows about attention kernels and padding.
 
 Notable choices
-- On a CPU there is no padding at all: rows of equal length are neighbours, so each run of them is a dense
-  (rows, H, length, D) view without a copy, and needs no mask. A row's result cannot depend on its company.
+- On a CPU there is no padding at all: rows of equal length are neighbours, so a run of them is a dense view and needs
+  no mask. A row's result cannot depend on its company.
+- In training on a CPU the whole of it is one node of the graph with a gradient of its own (`Attend`): fewer than half
+  the kernel calls where every row has another length, and a row's weights stay in the cache. torch's fused kernel has
+  no dropout there, and its bf16 gradient took three times as long (docs/notebook.md); without a gradient it is fastest.
 - On an accelerator one padded, masked call beats many small ones; padding lives and dies inside `_attend_padded`.
 - Query, key and value come from one matrix product; published checkpoints store three (see the name tables).
 
@@ -14,13 +17,17 @@ Shapes: T tokens, R rows, L length, W width, H heads, D = W / H.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from keel.layers.dropout import dropout
+from keel.layers.dropout import keep
+
+TOGETHER = 1 << 20  # attention weights that are computed at once in training
 
 
 class SelfAttention(nn.Module):
@@ -31,9 +38,16 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, lengths: tuple[int, ...]) -> Tensor:
-        attend = _attend_dense if x.device.type == "cpu" else _attend_padded
-        return self.out(attend(self.qkv(x), lengths, self.heads, self.share if self.training else 0.0))
+    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Tensor | None = None) -> Tensor:
+        """`asked`: the places whose result is wanted; None: all."""
+        qkv, share = self.qkv(x), self.share if self.training else 0.0
+        if qkv.device.type != "cpu":
+            mixed = _attend_padded(qkv, lengths, self.heads, share)
+        elif share or torch.is_grad_enabled():
+            mixed = Attend.apply(qkv, lengths, self.heads, share)
+        else:
+            mixed = _attend_fused(qkv, lengths, self.heads)
+        return self.out(mixed if asked is None else mixed[asked])
 
 
 def padding_share(lengths: tuple[int, ...], device: torch.device) -> float:
@@ -43,24 +57,83 @@ def padding_share(lengths: tuple[int, ...], device: torch.device) -> float:
     return 1.0 - sum(lengths) / (len(lengths) * max(lengths))
 
 
-def _attend_dense(qkv: Tensor, lengths: tuple[int, ...], heads: int, share: float) -> Tensor:
-    results, start = [], 0
+class Attend(torch.autograd.Function):
+    """softmax(Q K^T / sqrt(D)) V with dropout on the weights. The weights are fp32 also where the vectors are bf16."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, lengths: tuple[int, ...], heads: int, share: float) -> Tensor:
+        mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        saved = []
+        with torch.autocast("cpu", enabled=False):
+            for part, rows in _runs(lengths, heads):
+                q, k, v = _split(qkv[part], rows, heads)
+                weights = torch.softmax(_product(q, k.transpose(1, 2), q.shape[-1] ** -0.5), -1, dtype=torch.float32)
+                kept = keep(weights, share) if share else None
+                used = weights if kept is None else weights * kept
+                _join(mixed[part], rows, heads, torch.bmm(used.to(v.dtype), v))
+                saved += [weights] if kept is None else [weights, kept]
+        ctx.save_for_backward(qkv, *saved)
+        ctx.given = lengths, heads, share
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """With U = dropped W: dV = U^T dO; dW = (dO V^T) dropped alike; dS is the softmax's; dQ = dS K, dK = dS^T Q."""
+        (gradient,) = gradients
+        qkv, *rest = ctx.saved_tensors
+        lengths, heads, share = ctx.given
+        saved = iter(rest)
+        result = torch.empty_like(qkv)
+        for part, rows in _runs(lengths, heads):
+            q, k, v = _split(qkv[part], rows, heads)
+            (d_mixed,) = _split(gradient[part], rows, heads, parts=1)
+            weights = next(saved)
+            kept = next(saved) if share else None
+            used = weights if kept is None else weights * kept
+            d_v = torch.bmm(used.to(v.dtype).transpose(1, 2), d_mixed)
+            d_used = torch.bmm(d_mixed, v.transpose(1, 2))
+            d_weights = (d_used if kept is None else d_used * kept).to(weights.dtype)
+            d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).to(q.dtype)
+            scale = q.shape[-1] ** -0.5
+            d_q, d_k = _product(d_scores, k, scale), _product(d_scores.transpose(1, 2), q, scale)
+            _join(result[part], rows, heads, d_q, d_k, d_v)
+        return result, None, None, None
+
+
+def _runs(lengths: tuple[int, ...], heads: int = 0) -> Iterator[tuple[slice, int]]:
+    """Neighbours of equal length: their tokens' places, and how many rows they are. With `heads`, some at a time."""
+    start = 0
     for length, run in groupby(lengths):
-        rows = sum(1 for _ in run)
-        stop = start + rows * length
-        q, k, v = _split(qkv[start:stop].view(rows, length, -1), heads)
-        mixed = _mix(q, k, v, share)
-        results.append(mixed.transpose(1, 2).reshape(rows * length, -1))
-        start = stop
-    return results[0] if len(results) == 1 else torch.cat(results)
+        left = sum(1 for _ in run)
+        most = max(1, TOGETHER // (heads * length**2)) if heads else left
+        while left:
+            rows = min(left, most)
+            yield slice(start, start + rows * length), rows
+            start, left = start + rows * length, left - rows
 
 
-def _mix(q: Tensor, k: Tensor, v: Tensor, share: float) -> Tensor:
-    """Without dropout torch's fused kernel; with it, the kernel would take a slower path than these three lines."""
-    if not share:
-        return F.scaled_dot_product_attention(q, k, v)
-    weights = torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), -1)
-    return dropout(weights, share) @ v
+def _split(x: Tensor, rows: int, heads: int, parts: int = 3) -> list[Tensor]:
+    """(rows x L, parts x W) -> parts of (rows x H, L, D); without a copy where there is one row."""
+    return [p.flatten(0, 1) for p in x.view(rows, len(x) // rows, parts, heads, -1).permute(2, 0, 3, 1, 4)]
+
+
+def _join(to: Tensor, rows: int, heads: int, *parts: Tensor) -> None:
+    """The way back, into a place that is there."""
+    places = to.view(rows, len(to) // rows, len(parts), heads, -1).permute(2, 0, 3, 1, 4)
+    for place, part in zip(places, parts, strict=True):
+        place.copy_(part.view(place.shape))
+
+
+def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
+
+
+def _attend_fused(qkv: Tensor, lengths: tuple[int, ...], heads: int) -> Tensor:
+    mixed: list[Tensor] = []
+    for part, rows in _runs(lengths):
+        q, k, v = _by_head(qkv[part].view(rows, -1, qkv.shape[1]), heads)
+        mixed.append(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, qkv.shape[1] // 3))
+    return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
 def _attend_padded(qkv: Tensor, lengths: tuple[int, ...], heads: int, share: float) -> Tensor:
@@ -70,12 +143,12 @@ def _attend_padded(qkv: Tensor, lengths: tuple[int, ...], heads: int, share: flo
     # Places are worked out from the lengths the host knows, so nothing waits for the device (`real.nonzero` would).
     place = torch.cat([torch.arange(i * longest, i * longest + n) for i, n in enumerate(lengths)]).to(qkv.device)
     padded = qkv.new_zeros(rows * longest, qkv.shape[1]).index_copy(0, place, qkv)
-    q, k, v = _split(padded.view(rows, longest, -1), heads)
+    q, k, v = _by_head(padded.view(rows, longest, -1), heads)
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None, :], dropout_p=share)
     return mixed.transpose(1, 2).reshape(rows * longest, -1).index_select(0, place)
 
 
-def _split(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def _by_head(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     rows, length, triple = qkv.shape
     q, k, v = qkv.view(rows, length, 3, heads, triple // (3 * heads)).permute(2, 0, 3, 1, 4)
     return q, k, v

@@ -16,10 +16,15 @@ LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
+    return x * keep(x, share)
+
+
+def keep(x: Tensor, share: float) -> Tensor:
+    """A factor for each value of x: 0, or a little more than 1."""
     threshold = round(share * LEVELS)
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(LEAST, None)
     kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= threshold - LEVELS // 2
-    return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - threshold))
+    return kept.to(x.dtype).mul_(LEVELS / (LEVELS - threshold))
 
 
 class Dropout(nn.Module):

@@ -47,6 +47,7 @@ class MaskedLMConfig(BaseModel):
 
 class MaskedLM(Objective):
     name = "masked_lm"
+    looks_at = "places"
     Config = MaskedLMConfig
 
     def __init__(self, config: MaskedLMConfig, backbone: Backbone) -> None:

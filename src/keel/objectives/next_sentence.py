@@ -23,6 +23,7 @@ class NextSentenceConfig(BaseModel):
 
 class NextSentence(Objective):
     name = "next_sentence"
+    looks_at = "starts"
     Config = NextSentenceConfig
 
     def __init__(self, config: NextSentenceConfig, backbone: Backbone) -> None:

@@ -281,6 +281,7 @@ def _listed(text: str, entities: set[tuple[str, int, int]]) -> str:
 
 class TagObjective(Objective):
     name = "tag"
+    looks_at = "places"
     one_for = "mark"
 
     def __init__(self, config: TagConfig, backbone: Backbone) -> None:

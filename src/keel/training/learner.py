@@ -50,7 +50,18 @@ class Learner(nn.Module):
         for objective in self.objectives.values():
             rows, more = objective.prepare(rows, tokenizer)  # type: ignore[operator]
             targets |= more
-        return Batch.of(rows, targets, device)
+        return Batch.of(rows, targets, device, self._asked(rows, targets))
+
+    def _asked(self, rows: Rows, targets: dict[str, np.ndarray]) -> np.ndarray | None:
+        """The places that the objectives look at together; None: all."""
+        places = {
+            "all": lambda name: np.arange(len(rows.ids)),
+            "starts": lambda name: rows.starts,
+            "places": lambda name: targets[f"{name}.places"],
+        }
+        found = [places[str(objective.looks_at)](name) for name, objective in self.objectives.items()]
+        together = np.unique(np.concatenate(found)) if found else np.zeros(0)
+        return together if 0 < len(together) < len(rows.ids) else None
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         backbone = Once(self.seen)

@@ -1,0 +1,100 @@
+"""Attention in training: its own gradient against the formula's, dropout included, and what it may leave out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keel.layers import attention
+from keel.layers.attention import Attend, SelfAttention, _attend_padded
+from keel.layers.dropout import keep
+
+lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda some: tuple(sorted(some, reverse=True)))
+
+
+def formula(qkv: torch.Tensor, lengths: tuple[int, ...], heads: int, kept: list[torch.Tensor] | None) -> torch.Tensor:
+    """One row and one head at a time, as it is written in the paper."""
+    width = qkv.shape[1] // 3
+    size = width // heads
+    rows = []
+    for number, row in enumerate(qkv.split(list(lengths))):
+        columns = []
+        for head in range(heads):
+            q, k, v = (row[:, i * width + head * size : i * width + (head + 1) * size] for i in range(3))
+            weights = torch.softmax(q @ k.T / size**0.5, -1)
+            columns.append((weights if kept is None else weights * kept[number][head]) @ v)
+        rows.append(torch.cat(columns, 1))
+    return torch.cat(rows)
+
+
+@settings(deadline=None, max_examples=40)
+@given(lengths, st.sampled_from([1, 2, 4]), st.integers(0, 1000))
+def test_value_and_gradient_are_the_formulas(lengths: tuple[int, ...], heads: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    qkv = torch.randn(sum(lengths), 24, requires_grad=True)
+    wanted = torch.randn(sum(lengths), 8)
+    results = [Attend.apply(qkv, lengths, heads, 0.0), formula(qkv, lengths, heads, None)]
+    gradients = [torch.autograd.grad(result, qkv, wanted)[0] for result in results]
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(lengths, st.integers(0, 1000))
+def test_padding_inside_the_kernel_changes_nothing(lengths: tuple[int, ...], seed: int) -> None:
+    """What accelerators do: same answers, same gradients."""
+    torch.manual_seed(seed)
+    qkv = torch.randn(sum(lengths), 24, requires_grad=True)
+    wanted = torch.randn(sum(lengths), 8)
+    results = [_attend_padded(qkv, lengths, 2, 0.0), formula(qkv, lengths, 2, None)]
+    gradients = [torch.autograd.grad(result, qkv, wanted)[0] for result in results]
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("together", [1, 200, 1 << 20])
+def test_dropped_weights_have_the_formulas_gradient(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows are computed at once; the factors that were drawn are watched and given to the formula."""
+    monkeypatch.setattr(attention, "TOGETHER", together)
+    drawn: list[torch.Tensor] = []
+
+    def watched(x: torch.Tensor, share: float) -> torch.Tensor:
+        drawn.extend(keep(x, share).view(-1, 2, *x.shape[1:]).unbind())
+        return torch.stack(drawn[-(len(x) // 2) :]).view(x.shape)
+
+    monkeypatch.setattr(attention, "keep", watched)
+    torch.manual_seed(3)
+    lengths = (7, 7, 7, 4, 2, 2)
+    qkv = torch.randn(sum(lengths), 24, requires_grad=True)
+    wanted = torch.randn(sum(lengths), 8)
+    ours = Attend.apply(qkv, lengths, 2, 0.5)
+    theirs = formula(qkv, lengths, 2, drawn)
+    assert {float(v) for d in drawn for v in d.unique()} == {0.0, 2.0}
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    gradients = [torch.autograd.grad(result, qkv, wanted)[0] for result in (ours, theirs)]
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(lengths, st.integers(0, 1000))
+def test_with_and_without_a_gradient_agree(lengths: tuple[int, ...], seed: int) -> None:
+    torch.manual_seed(seed)
+    layer = SelfAttention(8, 2, 0.0)
+    x = torch.randn(sum(lengths), 8)
+    with torch.no_grad():
+        fused = layer(x, lengths)
+    torch.testing.assert_close(layer(x, lengths).detach(), fused, rtol=1e-5, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=30)
+@given(lengths, st.data())
+def test_asked_places_get_what_they_would_get_anyway(lengths: tuple[int, ...], data: st.DataObject) -> None:
+    places = data.draw(st.lists(st.integers(0, sum(lengths) - 1), min_size=1, unique=True).map(sorted))
+    torch.manual_seed(0)
+    layer = SelfAttention(8, 2, 0.0)
+    x = torch.randn(sum(lengths), 8)
+    asked = torch.from_numpy(np.array(places))
+    torch.testing.assert_close(layer(x, lengths, asked), layer(x, lengths)[asked])
