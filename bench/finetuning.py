@@ -3,7 +3,8 @@
     python bench/finetuning.py MODEL classify --train train.tsv --dev dev.tsv [--test test.tsv] [--seeds 3]
 
 Each line of output is one run as JSON; the last one is the summary. Trainer needs the package `accelerate`.
-Works for classify and regress; the rows are read by Keel for both, so both see the same text.
+Both sides learn from the same windows and answer for the same windows: Keel makes them, the peer pads them. The
+models, losses, loops and optimizers are each side's own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,28 +20,51 @@ from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+import numpy as np
+import torch
+import transformers
+
+from keel.catalog import find
+from keel.interfaces import Task, Window
+from keel.recipe import TaskRecipe, load_task
+from keel.stages.evaluate import evaluate
+from keel.stages.finetune import finetune
+from keel.training.machine import prepare_cpu
+from keel.training.model_folder import load_model
+
+CLASSES = {
+    "classify": transformers.AutoModelForSequenceClassification,
+    "regress": transformers.AutoModelForSequenceClassification,
+    "tag": transformers.AutoModelForTokenClassification,
+    "answer": transformers.AutoModelForQuestionAnswering,
+}
+NOT_ASKED = -100
+
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("model")
-    options.add_argument("task", choices=("classify", "regress"))
+    options.add_argument("task", choices=sorted(CLASSES))
     options.add_argument("--train", required=True)
     options.add_argument("--dev", required=True)
-    options.add_argument("--test", help="scored at the end; --dev if left out")
+    options.add_argument("--test", help="scored at the end too")
     options.add_argument("--seeds", type=int, default=3)
-    options.add_argument("--length", type=int, default=128)
     options.add_argument("--epochs", type=int, default=3)
-    options.add_argument("--rows", type=int, help="only the first rows of the training data")
-    options.add_argument("--set", action="append", default=[], help="further settings of Keel's recipe")
+    options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of both")
+    options.add_argument("--only", choices=("keel", "trainer"), help="one side alone")
+    options.add_argument("--set", action="append", default=[], help="further settings of the recipe, for both")
     given = options.parse_args()
-    runs: dict[str, list[dict[str, Any]]] = {"keel": [], "trainer": []}
+    prepare_cpu()
+    transformers.logging.set_verbosity_error()
+    sides = {name: run for name, run in (("keel", run_keel), ("trainer", run_trainer)) if given.only in (None, name)}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for seed in range(1, given.seeds + 1):
-        for name, run in (("keel", run_keel), ("trainer", run_trainer)):
+        for name, run in sides.items():
             with tempfile.TemporaryDirectory() as folder:
                 began = time.perf_counter()
-                figures = run(given, seed, Path(folder))
-                runs[name].append({"seconds": time.perf_counter() - began, **figures})
-                print(json.dumps({"who": name, "seed": seed, **runs[name][-1]}), flush=True)
+                figures = run(given, settings(given, seed), Path(folder))
+                runs[name].append({**figures, "seconds in all": time.perf_counter() - began})
+            print(json.dumps({"who": name, "seed": seed, **runs[name][-1]}), flush=True)
     print(json.dumps(summary(runs), indent=2))
 
 
@@ -53,71 +76,70 @@ def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             values = [run[key] for run in found]
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
             result[f"{name} {key}"] = f"{statistics.fmean(values):.4f} +- {deviation:.4f}"
-    medians = {name: statistics.median(run["training"] for run in found) for name, found in runs.items()}
-    return {**result, "ratio of training times": round(medians["keel"] / medians["trainer"], 3)}
+    medians = [statistics.median(run["training"] for run in found) for found in runs.values()]
+    return result | ({"ratio of training times": round(medians[0] / medians[1], 3)} if len(medians) == 2 else {})
 
 
-def shared_settings(given: argparse.Namespace, seed: int) -> list[str]:
-    lengths = [f"data.length={given.length}", f"training.epochs={given.epochs}", f"training.seed={seed}"]
-    return [*lengths, "training.batch_rows=16", "training.learning_rate=5e-5", "training.warmup=0", *given.set]
+def settings(given: argparse.Namespace, seed: int) -> list[str]:
+    """Trainer's defaults have no warm-up."""
+    ours = {"epochs": given.epochs, "seed": seed, "precision": given.precision, "batch_rows": 16, "warmup": 0}
+    return [*(f"training.{key}={value}" for key, value in ours.items()), "training.learning_rate=5e-5", *given.set]
 
 
-def open_task(given: argparse.Namespace, seed: int) -> tuple[Any, list[Any]]:
-    from keel.catalog import find
-    from keel.recipe import load_task
+def judged(given: argparse.Namespace) -> dict[str, str]:
+    return {"dev": given.dev} | ({"test": given.test} if given.test else {})
 
-    recipe = load_task(given.task, shared_settings(given, seed))
+
+def run_keel(given: argparse.Namespace, overrides: list[str], folder: Path) -> dict[str, float]:
+    out = str(folder / "out")
+    result = finetune(
+        given.model, given.task, train=given.train, dev=given.dev, out=out, overrides=overrides, quiet=True
+    )
+    figures = {"training": result["seconds"]}
+    for name, file in judged(given).items():
+        found = evaluate(out, file)
+        figures |= {f"{name} {k}": v for k, v in found.items() if isinstance(v, float) and not k.startswith("cut")}
+    return figures
+
+
+def run_trainer(given: argparse.Namespace, overrides: list[str], folder: Path) -> dict[str, float]:
+    recipe = load_task(given.task, overrides)
     task = find("tasks", given.task)(recipe.task, recipe.data).bind(given.train)
     examples, _ = task.read(given.train)
-    return task.settle(examples), examples[: given.rows]
+    task = task.settle(examples)
+    trainer = make_trainer(given, recipe, task, examples, folder)
+    began = time.perf_counter()
+    trainer.train()
+    figures = {"training": time.perf_counter() - began}
+    tokenizer = load_model(given.model).tokenizer
+    for name, file in judged(given).items():
+        some, _ = task.read(file)
+        windows, _ = task.windows(some, tokenizer)
+        answers = task.answer(some, windows, outputs(given.task, trainer, windows))
+        figures |= {f"{name} {k}": v for k, v in task.score(some, answers).items()}
+    return figures
 
 
-def run_keel(given: argparse.Namespace, seed: int, folder: Path) -> dict[str, float]:
-    from keel.stages.evaluate import evaluate
-    from keel.stages.finetune import finetune
-
-    train = given.train
-    if given.rows:
-        lines = Path(train).read_text(encoding="utf-8").splitlines(keepends=True)[: given.rows + 1]
-        train = str(folder / f"train{Path(given.train).suffix}")
-        Path(train).write_text("".join(lines), encoding="utf-8")
-    settings = shared_settings(given, seed)
-    result = finetune(
-        given.model, given.task, train=train, dev=given.dev, out=str(folder / "out"), overrides=settings, quiet=True
-    )
-    figures = evaluate(str(folder / "out"), given.test or given.dev)
-    kept = {k: v for k, v in figures.items() if isinstance(v, float) and not k.startswith("cut")}
-    return {"training": result["seconds"], **kept}
-
-
-def run_trainer(given: argparse.Namespace, seed: int, folder: Path) -> dict[str, float]:
-    import torch
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    task, examples = open_task(given, seed)
+def make_trainer(
+    given: argparse.Namespace, recipe: TaskRecipe, task: Task, examples: list[Any], folder: Path
+) -> transformers.Trainer:
+    tokenizer = load_model(given.model).tokenizer
+    dev, _ = task.read(given.dev)
+    rows = [[to_row(given.task, w) for w in task.windows(some, tokenizer)[0]] for some in (examples, dev)]
+    transformers.set_seed(recipe.training.seed)
     labels = getattr(task.config, "labels", None)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(given.model)
-    transformers.set_seed(seed)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        given.model, num_labels=len(labels) if labels else 1, problem_type=None if labels else "regression"
-    )
-
-    def encode(some: list[Any]) -> list[dict[str, Any]]:
-        rows = []
-        for example in some:
-            row = dict(tokenizer(*example.texts, truncation=True, max_length=given.length))
-            row["labels"] = labels.index(example.answer) if labels else float(example.answer)
-            rows.append(row)
-        return rows
-
+    head = {"num_labels": len(labels)} if labels else {"num_labels": 1} if given.task == "regress" else {}
+    model = CLASSES[given.task].from_pretrained(given.model, **head)
+    padding = transformers.AutoTokenizer.from_pretrained(given.model)
+    kind = transformers.DataCollatorForTokenClassification if given.task == "tag" else None
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=given.epochs,
-        per_device_train_batch_size=16,
+        per_device_train_batch_size=recipe.training.batch_rows,
         per_device_eval_batch_size=32,
-        learning_rate=5e-5,
-        seed=seed,
+        learning_rate=recipe.training.learning_rate,
+        seed=recipe.training.seed,
+        bf16=given.precision == "bf16",
         report_to=[],
         save_strategy="no",
         eval_strategy="epoch",
@@ -125,26 +147,43 @@ def run_trainer(given: argparse.Namespace, seed: int, folder: Path) -> dict[str,
         disable_tqdm=True,
         use_cpu=True,
     )
-    dev, _ = task.read(given.dev)
-    trainer = transformers.Trainer(
+    return transformers.Trainer(
         model=model,
         args=arguments,
-        train_dataset=encode(examples),
-        eval_dataset=encode(dev),
-        data_collator=transformers.DataCollatorWithPadding(tokenizer),
+        train_dataset=rows[0],
+        eval_dataset=rows[1],
+        data_collator=(kind or transformers.DataCollatorWithPadding)(padding),
     )
-    began = time.perf_counter()
-    trainer.train()
-    seconds = time.perf_counter() - began
-    test, _ = task.read(given.test or given.dev)
-    logits = torch.from_numpy(trainer.predict(encode(test)).predictions)
-    answers = (
-        [task._shown(dict(zip(labels, row, strict=True))) for row in logits.softmax(1).tolist()]
-        if labels
-        else [{"value": float(row[0])} for row in logits]
-    )
-    return {"training": seconds, **task.score(test, answers)}
+
+
+def to_row(kind: str, window: Window) -> dict[str, Any]:
+    row = {
+        "input_ids": window.ids.tolist(),
+        "token_type_ids": window.segments.tolist(),
+        "attention_mask": [1] * len(window.ids),
+    }
+    if kind == "tag":
+        return row | {"labels": np.where(window.marks["tag"] < 0, NOT_ASKED, window.marks["tag"]).tolist()}
+    if kind == "answer":
+        start, end = window.answers["answer"].tolist()
+        return row | {"start_positions": start, "end_positions": end}
+    return row | {"labels": window.answers[kind].item()}
+
+
+def outputs(kind: str, trainer: transformers.Trainer, windows: list[Window]) -> list[np.ndarray]:
+    """What Keel's objectives give for the windows, from the peer's logits."""
+    found = trainer.predict([to_row(kind, w) for w in windows]).predictions
+    if kind == "answer":
+        return [np.stack([a, b], 1)[: len(w.ids)] for a, b, w in zip(*found, windows, strict=True)]
+    if kind != "tag":
+        return list(found)
+    result = []
+    for logits, window in zip(found, windows, strict=True):
+        asked = torch.from_numpy(logits[: len(window.ids)][window.marks["tag"] >= 0])
+        chance, label = asked.softmax(1).max(1)
+        result.append(torch.stack([label.float(), chance], 1).numpy())
+    return result
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

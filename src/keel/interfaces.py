@@ -268,6 +268,10 @@ class Task(ABC):
     def example(self, given: Any) -> Any:
         """An example without an answer, from what a Python caller gives."""
 
+    def remarks(self, examples: Sequence[Any]) -> list[str]:
+        """What was odd about examples that can be used nevertheless."""
+        return []
+
     @abstractmethod
     def settle(self, examples: Sequence[Any]) -> Task:
         """The task with what only the training examples can tell (its labels) filled in."""

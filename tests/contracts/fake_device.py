@@ -1,4 +1,4 @@
-"""A training step of every backbone with every objective on a device that is not there. Prints one JSON object.
+"""A training step of every backbone with every objective and task on a device that is not there. Prints JSON.
 
 Shapes and devices are real, numbers are not (fake tensors), so a tensor made on the CPU by mistake, or a hidden wait
 for the device (`.item()`, `bool(tensor)`), is an error that this program reports: {"bert masked_lm": "ok", ...}.
@@ -26,15 +26,27 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from keel import catalog
 from keel.errors import UserError
-from keel.interfaces import Rows
+from keel.interfaces import Backbone, Rows
+from keel.text.labelled import LabelledData
 from keel.training import loop
+from keel.training.encoder import EncoderUse
 from keel.training.learner import Learner
-from keel.training.model_folder import assemble
+from keel.training.model_folder import Purpose, assemble
 from keel.training.settings import TrainingSettings
 
 KIND = "fakegpu"
 DEVICE = torch.device("cpu")  # set once the device is registered
-LENGTHS = (32, 21, 21, 12, 7, 7, 5)
+LENGTHS = (32, 21, 21, 12, 7, 7, 5, 5)
+LABELS: dict[str, Any] = {"labels": ["a", "b", "c"]}
+TASKS: list[tuple[str, dict[str, Any]]] = [
+    *(("classify", LABELS | {"pooling": pooling}) for pooling in ("cls", "mean", "attention")),
+    ("classify", LABELS | {"class_weights": {"a": 2.0}, "smoothing": 0.1}),
+    ("regress", {}),
+    ("tag", LABELS),
+    ("tag", LABELS | {"crf": True}),
+    ("answer", {}),
+    ("choose", {}),
+]
 
 
 class Vocabulary:
@@ -48,7 +60,17 @@ def rows() -> Rows:
     special[np.cumsum(LENGTHS) - 1] = True
     keys = np.arange(count, dtype=np.uint64)
     ids, segments = source.integers(5, 70, total), source.integers(0, 2, total)
-    return Rows(ids, LENGTHS, segments, special, ~special, keys, {"next_sentence": np.arange(count) % 2})
+    each = np.arange(count)
+    answers = {
+        "next_sentence": each % 2,
+        "classify": each % 2,
+        "regress": each / count,
+        "answer": np.stack([each % 3, each % 3 + 1], 1),
+        "choose.example": each // 2,
+        "choose.place": each % 2,
+        "choose.right": each // 2 % 2,
+    }
+    return Rows(ids, LENGTHS, segments, special, ~special, keys, answers, {"tag": np.arange(total) % 4 - 1})
 
 
 def on_device(mode: FakeTensorMode, learner: Learner) -> Learner:
@@ -60,12 +82,23 @@ def on_device(mode: FakeTensorMode, learner: Learner) -> Learner:
     return learner
 
 
-def make(backbone: str, objectives: list[str]) -> Learner:
+def make_backbone(name: str) -> Backbone:
     small = {"vocabulary": 70, "layers": 2, "width": 16, "heads": 2, "feed_forward": 24, "positions": 32}
-    kind = catalog.find("backbones", backbone)
+    kind = catalog.find("backbones", name)
+    made: Backbone = kind(kind.Config(**{k: v for k, v in small.items() if k in kind.Config.model_fields}))
+    return made
+
+
+def make(backbone: str, objectives: list[str]) -> Learner:
     with torch.device("meta"):
-        config = kind.Config(**{k: v for k, v in small.items() if k in kind.Config.model_fields})
-        return assemble(kind(config), {name: {} for name in objectives})
+        return assemble(make_backbone(backbone), {name: {} for name in objectives})
+
+
+def make_for_task(backbone: str, task: str, options: dict[str, Any]) -> Learner:
+    kind = catalog.find("tasks", task)
+    with torch.device("meta"):
+        purpose = Purpose(kind(kind.Config(**options), LabelledData()), EncoderUse())
+        return purpose.learner(make_backbone(backbone))
 
 
 def step(mode: FakeTensorMode, learner: Learner) -> None:
@@ -76,7 +109,8 @@ def step(mode: FakeTensorMode, learner: Learner) -> None:
         loop._objective_sum(learner, scores, learner.answer_counts(batch)).backward()
         for name, objective in learner.objectives.items():
             assert objective.predict(learner.backbone, batch).device.type == KIND, f"{name}: predictions elsewhere"  # type: ignore[operator]
-            assert scores[name].loss.device.type == KIND and scores[name].correct.device.type == KIND
+            right = scores[name].correct
+            assert scores[name].loss.device.type == KIND and (right is None or right.device.type == KIND)
         gradients = [p.grad for p in learner.parameters() if p.grad is not None]
         assert gradients and all(g.device.type == KIND for g in gradients), "gradients elsewhere"
 
@@ -158,6 +192,9 @@ def main() -> None:
                 found[name] = f"skip: {error}"
                 continue
             found[name] = outcome(lambda learner=learner: step(mode, learner))
+        for task, options in TASKS:
+            learner = on_device(mode, make_for_task(backbone, task, options))
+            found[f"{backbone} {task} {options}"] = outcome(lambda learner=learner: step(mode, learner))
         learner = on_device(mode, make(backbone, everything))
         found[f"{backbone} loop"] = outcome(lambda learner=learner: loop_step(mode, learner))
     json.dump(found, sys.stdout)

@@ -259,6 +259,14 @@ def test_nothing_is_tied_to_the_cpu(backbone: str, objectives: list[str], elsewh
 
 
 @each_backbone
+def test_no_task_is_tied_to_the_cpu(backbone: str, elsewhere: dict[str, Any]) -> None:
+    kinds = catalog.names("tasks")
+    found = {name: said for name, said in elsewhere.items() if name.split()[1:] and name.split()[1] in kinds}
+    assert {name.split()[1] for name in found} == set(kinds), "a task without a trial in fake_device.py"
+    assert {name: said for name, said in found.items() if name.startswith(backbone) and said != "ok"} == {}
+
+
+@each_backbone
 def test_a_step_waits_for_the_device_only_at_its_end(backbone: str, elsewhere: dict[str, Any]) -> None:
     assert elsewhere[f"{backbone} loop"] == "ok"
 

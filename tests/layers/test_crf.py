@@ -12,6 +12,13 @@ from keel.layers.crf import CRF
 LABELS = 3
 
 
+def table(counts: list[int]) -> torch.Tensor:
+    """Which word stands where, -1 behind each row's last."""
+    numbers = iter(range(sum(counts)))
+    longest = max(counts)
+    return torch.tensor([[next(numbers) for _ in range(n)] + [-1] * (longest - n) for n in counts])
+
+
 def listed(crf: CRF, logits: torch.Tensor) -> dict[tuple[int, ...], torch.Tensor]:
     """The score of every sequence, from the formula."""
     scores = {}
@@ -35,7 +42,7 @@ def crf() -> CRF:
 def test_loss_best_sequence_and_probabilities(crf: CRF, counts: list[int]) -> None:
     logits = torch.randn(sum(counts), LABELS)
     answers = torch.randint(LABELS, (sum(counts),))
-    number = torch.tensor(counts)
+    number = table(counts)
     wanted_loss, wanted = torch.zeros(()), []
     for part, gold in zip(logits.split(counts), answers.split(counts), strict=True):
         if not len(part):
@@ -54,12 +61,12 @@ def test_loss_best_sequence_and_probabilities(crf: CRF, counts: list[int]) -> No
 def test_padding_takes_no_part_in_the_gradient(crf: CRF) -> None:
     logits = torch.randn(6, LABELS, requires_grad=True)
     answers = torch.tensor([0, 1, 2, 0, 1, 2])
-    crf.loss(logits, answers, torch.tensor([4, 2])).backward()
+    crf.loss(logits, answers, table([4, 2])).backward()
     together = logits.grad.clone()
     assert torch.isfinite(together).all()
     alone = []
     for part, gold in zip(logits.detach().split([4, 2]), answers.split([4, 2]), strict=True):
         own = part.clone().requires_grad_()
-        crf.loss(own, gold, torch.tensor([len(own)])).backward()
+        crf.loss(own, gold, table([len(own)])).backward()
         alone.append(own.grad)
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)

@@ -45,6 +45,7 @@ Column = Annotated[str, typer.Option(metavar="NAME", help="The field that holds 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe; repeatable.")
 ]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")]
 AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Also open pytorch_model.bin, which is a pickle. Only if you trust it.")
 ]

@@ -21,11 +21,14 @@ def embed(
     text: common.TextColumn = None,
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of the tokens, or [CLS] alone.")] = "mean",
     layers: Annotated[str, typer.Option(metavar="N,N", help="Layers to average: 0 embeddings, -1 the last.")] = "-1",
+    device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
     """Writes one vector for each text of a file."""
     from keel.stages.embed import embed as run
 
-    result = run(model, file, out, column=text, pooling=pooling, layers=layers, allow_pickle=allow_pickle)
+    result = run(
+        model, file, out, column=text, pooling=pooling, layers=layers, device=device, allow_pickle=allow_pickle
+    )
     common.print_result(f"vectors {out}", result, as_json)

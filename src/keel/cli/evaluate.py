@@ -32,6 +32,7 @@ def evaluate(
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="DIR", help="A folder for the answers and a report page.")
     ] = None,
+    device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
@@ -46,6 +47,7 @@ def evaluate(
         long=long,
         strict=strict,
         out=out,
+        device=device,
         allow_pickle=allow_pickle,
         report=common.say,
     )

@@ -19,13 +19,14 @@ def fill(
     model: common.ModelFolder,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Text with [MASK]; - reads lines from stdin.")],
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Answers per [MASK].")] = 5,
+    device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
     """Ranks the words a model would put in place of each [MASK]. With --json, one object per text."""
     import keel
 
-    loaded = keel.load(model, allow_pickle=allow_pickle)
+    loaded = keel.load(model, allow_pickle=allow_pickle, device=device)
     for text in common.lines_or_arguments(texts):
         answers = loaded.fill(text, top=top)
         if as_json:

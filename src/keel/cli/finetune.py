@@ -46,7 +46,7 @@ def finetune(
     strict: common.Strict = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")] = None,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")] = "auto",
+    device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     quiet: common.Quiet = False,
     as_json: common.Json = False,

@@ -32,6 +32,7 @@ def predict(
     pair_column: Annotated[
         str | None, typer.Option("--pair-column", metavar="COL", help="The second text's column in --file.")
     ] = None,
+    device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, as always with this verb.")] = True,
 ) -> None:
@@ -43,9 +44,10 @@ def predict(
         raise UserError("predict needs texts, or --file; not both")
     if file:
         columns = {"text": text_column, "pair": pair_column}
-        _print(evaluate.predict(model, file, columns=columns, allow_pickle=allow_pickle, report=common.say))
+        options = {"device": device, "allow_pickle": allow_pickle, "report": common.say}
+        _print(evaluate.predict(model, file, columns=columns, **options))  # type: ignore[arg-type]
         return
-    loaded = evaluate.open_task(model, allow_pickle=allow_pickle)
+    loaded = evaluate.open_task(model, allow_pickle=allow_pickle, device=device)
     given = list(common.lines_or_arguments(texts or [], blank=True))
     examples = [loaded.task.example((t, pair) if pair is not None else t) for t in given]
     _print(evaluate.answer(loaded, examples, common.say))

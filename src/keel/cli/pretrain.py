@@ -34,7 +34,7 @@ def pretrain(
         str | None, typer.Option(metavar="DIR", help="Check that the corpus was built with this tokenizer.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")] = None,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")] = "auto",
+    device: common.Device = "auto",
     blanks: Annotated[
         list[str] | None,
         typer.Option("--blank", metavar="TEXT", help="A text with [MASK] to fill before and after, for the report."),

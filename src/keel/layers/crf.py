@@ -1,7 +1,8 @@
 """A linear-chain conditional random field (Lafferty et al. 2001): scores whole sequences of labels.
 
-In: (P, C) logits of the asked words of all rows end to end, and how many each row has. Out: the summed negative
-log-likelihood of the right sequences; or the best sequence, with each label's probability in it.
+In: (P, C) logits of the asked words of all rows end to end, and an (R, M) table of which word stands where, -1 behind a
+row's last. Out: the summed negative log-likelihood of the right sequences; or the best sequence, with each label's
+probability in it. The table's shape tells the host the number of steps, so nothing waits for the device.
 
 score(y) = begin[y_1] + sum_t logits[t, y_t] + sum_t step[y_t, y_t+1] + end[y_n]
 
@@ -23,17 +24,19 @@ class CRF(nn.Module):
         self.step = nn.Parameter(torch.zeros(labels, labels))
         self.end = nn.Parameter(torch.zeros(labels))
 
-    def loss(self, logits: Tensor, answers: Tensor, counts: Tensor) -> Tensor:
-        padded, real, place = _padded(logits, counts)
-        gold = torch.zeros_like(real, dtype=torch.long).view(-1).index_copy(0, place, answers).view(real.shape)
+    def loss(self, logits: Tensor, answers: Tensor, table: Tensor) -> Tensor:
+        padded, real = _padded(logits, table)
+        gold = answers[table.clamp_min(0)]
         return (self._forward(padded, real)[1] - self._score(padded, gold, real)).sum()
 
-    def decode(self, logits: Tensor, counts: Tensor) -> Tensor:
+    def decode(self, logits: Tensor, table: Tensor) -> Tensor:
         """(P, 2): the labels of each row's best sequence, and their marginal probabilities."""
-        padded, real, place = _padded(logits, counts)
+        padded, real = _padded(logits, table)
         best = self._best(padded, real)
         chance = self._marginals(padded, real).gather(2, best[..., None]).squeeze(2)
-        return torch.stack([best.to(chance.dtype), chance], -1).view(-1, 2)[place]
+        found = torch.stack([best.to(chance.dtype), chance], -1).view(-1, 2)
+        place = torch.where(real, table, len(logits)).view(-1)  # what is not real goes behind the last word
+        return found.new_zeros(len(logits) + 1, 2).index_copy(0, place, found)[:-1]
 
     def _score(self, logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
         """(R,): the score of the given sequences."""
@@ -85,12 +88,7 @@ def _last(real: Tensor) -> Tensor:
     return (real.sum(1) - 1).clamp_min(0)
 
 
-def _padded(logits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(R, M, C) logits, (R, M) which places are real, (P,) the place of each word in the flattened (R, M)."""
-    numbers = counts.tolist()  # the number of steps is decided on the host
-    longest = max([1, *numbers])
-    steps = [torch.arange(n) + row * longest for row, n in enumerate(numbers)]
-    place = torch.cat(steps).to(logits.device)
-    padded = logits.new_full((len(numbers) * longest, logits.shape[1]), NEVER).index_copy(0, place, logits)
-    real = torch.arange(longest, device=logits.device) < counts[:, None]
-    return padded.view(len(numbers), longest, -1), real, place
+def _padded(logits: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """(R, M, C) logits, and (R, M) which places are real."""
+    real = table >= 0
+    return torch.where(real[..., None], logits[table.clamp_min(0)], NEVER), real

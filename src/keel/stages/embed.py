@@ -25,6 +25,7 @@ def embed(
     column: str | None = None,
     pooling: str = "mean",
     layers: str = "-1",
+    device: str = "auto",
     allow_pickle: bool = False,
 ) -> dict[str, Any]:
     try:
@@ -34,11 +35,11 @@ def embed(
     data = find_columns(file, LabelledData(text=column), ("text",))
     records, rejected = read_examples(file, data, ("text",))
     if rejected:
-        raise UserError(f"{file}, line {rejected[0].line}: {rejected[0].reason}")
+        raise UserError(str(rejected[0]))
     texts = [as_text(record.fields["text"]) for record in records]
     if None in texts:
         raise UserError(f"{file}, line {records[texts.index(None)].line}: no text")
-    loaded = Model.load(model, allow_pickle=allow_pickle)
+    loaded = Model.load(model, allow_pickle, device)
     vectors = loaded.embed([text or "" for text in texts], pooling, numbers)
     buffer = io.BytesIO()
     np.save(buffer, vectors)

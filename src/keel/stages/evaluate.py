@@ -15,7 +15,7 @@ from keel.checkpoint import write_folder
 from keel.errors import UserError
 from keel.interfaces import Cut
 from keel.reporting.report import write_report
-from keel.stages.finetune import ANSWERS, REJECTED, describe_cut, say_rejected, with_gold, write_lines
+from keel.stages.finetune import ANSWERS, REJECTED, describe_cut, say_oddities, with_gold, write_lines
 from keel.stages.model import Model
 from keel.text.long_text import STRATEGIES
 from keel.training.windows import outputs
@@ -29,6 +29,7 @@ def evaluate(
     long: str | None = None,
     strict: bool = False,
     out: str | None = None,
+    device: str = "auto",
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
@@ -37,14 +38,14 @@ def evaluate(
         raise UserError("--long all compares figures and writes no answers; leave --out away, or name one strategy")
     if out and Path(out).exists() and any(Path(out).iterdir()):
         raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
-    loaded = open_task(model, columns, allow_pickle)
+    loaded = open_task(model, columns, allow_pickle, device)
     loaded.task = loaded.task.bind(data)
     examples, rejected = loaded.task.read(data)
     if strict and rejected:
-        raise UserError(f"{data}, line {rejected[0].line}: {rejected[0].reason} ({len(rejected)} such rows in all)")
+        raise UserError(f"{rejected[0]} ({len(rejected)} such rows in all)")
     if not examples:
         raise UserError(f"{data}: no row can be used{': ' + rejected[0].reason if rejected else ''}")
-    say_rejected(rejected, report or (lambda _: None))
+    say_oddities(loaded.task, examples, rejected, report or (lambda _: None))
     result: dict[str, Any] = {"model": model, "examples": len(examples), "rejected": len(rejected)}
     if long == "all":
         return result | {"strategies": [_figures(loaded, examples, strategy)[0] for strategy in STRATEGIES]}
@@ -67,15 +68,16 @@ def predict(
     data: str,
     *,
     columns: dict[str, Any] | None = None,
+    device: str = "auto",
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> list[dict[str, Any]]:
     """The answers for the rows of a file, in their order. A row that cannot be read is an error: no answer is moved."""
-    loaded = open_task(model, columns, allow_pickle)
+    loaded = open_task(model, columns, allow_pickle, device)
     loaded.task = loaded.task.bind(data)
     examples, rejected = loaded.task.read(data, labelled=False)
     if rejected:
-        raise UserError(f"{data}, line {rejected[0].line}: {rejected[0].reason} ({len(rejected)} such rows in all)")
+        raise UserError(f"{rejected[0]} ({len(rejected)} such rows in all)")
     return answer(loaded, examples, report)
 
 
@@ -89,9 +91,11 @@ def answer(loaded: Model, examples: Sequence[Any], report: Callable[[str], None]
     return loaded.answer(examples, tell)
 
 
-def open_task(model: str, columns: dict[str, Any] | None = None, allow_pickle: bool = False) -> Model:
+def open_task(
+    model: str, columns: dict[str, Any] | None = None, allow_pickle: bool = False, device: str = "auto"
+) -> Model:
     """A fine-tuned model, with other columns than those it was trained with where they are given."""
-    loaded = Model.load(model, allow_pickle=allow_pickle)
+    loaded = Model.load(model, allow_pickle, device)
     if loaded.task is None:
         raise UserError(f"{model}: this model has not been fine-tuned; make one with keel finetune")
     given = {name: value for name, value in (columns or {}).items() if value is not None}

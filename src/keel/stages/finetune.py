@@ -110,7 +110,7 @@ def finetune(
         _card(recipe, model, kind.usage[1]),
         f"{recipe.name} from {model}, {parameters(learner):,} parameters; {len(examples.train):,} examples, "
         f"{recipe.training.steps:,} steps of {recipe.training.batch_rows}",
-        _resume_command(model, train, dev, out, device),
+        _resume_command(model, train, dev, out, device, allow_pickle),
         rate_scales(learner.backbone, recipe.encoder),
         lambda: Purpose(judge.task, recipe.encoder),
     )
@@ -203,14 +203,13 @@ def _fit_length(recipe: TaskRecipe, loaded: Loaded, say: Callable[[str], None]) 
 def _read(task: Any, train: str, dev: str | None, strict: bool) -> tuple[Any, Labelled]:
     examples, rejected = task.read(train)
     if not examples:
-        reason = f": {rejected[0].reason} (line {rejected[0].line})" if rejected else ""
-        raise UserError(f"{train}: no row can be used{reason}")
+        raise UserError(f"{train}: no row can be used" + (f"; the first: {rejected[0]}" if rejected else ""))
     settled = task.settle(examples)
     if dev:
         judged, more = settled.read(dev)
         rejected = rejected + more
         if not judged:
-            raise UserError(f"{dev}: no row can be used{': ' + more[0].reason if more else ''}")
+            raise UserError(f"{dev}: no row can be used" + (f"; the first: {more[0]}" if more else ""))
     else:
         numbers = uniform(APART, np.arange(len(examples)))  # whatever the seed, so that seeds can be compared
         border = np.sort(numbers)[min(len(numbers) - 1, max(1, round(HELD_APART * len(numbers))))]
@@ -219,8 +218,7 @@ def _read(task: Any, train: str, dev: str | None, strict: bool) -> tuple[Any, La
         if not judged:
             raise UserError(f"{train}: one example is too few to learn from and to judge by; give more, or --dev")
     if strict and rejected:
-        first = rejected[0]
-        raise UserError(f"{first.file}, line {first.line}: {first.reason} (--strict; {len(rejected)} such rows in all)")
+        raise UserError(f"{rejected[0]} (--strict; {len(rejected)} such rows in all)")
     return settled, Labelled(examples, judged, rejected, not dev)
 
 
@@ -231,12 +229,15 @@ def _say_what_was_read(data: Labelled, task: Any, say: Callable[[str], None]) ->
     columns = {r: getattr(task.data, r) for r in ("text", "pair", "label") if getattr(task.data, r)}
     if columns:
         say("columns: " + ", ".join(f"{role} = {name}" for role, name in columns.items()))
-    say_rejected(data.rejected, say)
+    say_oddities(task, [*data.train, *data.dev], data.rejected, say)
 
 
-def say_rejected(rejected: Sequence[Any], say: Callable[[str], None]) -> None:
+def say_oddities(task: Any, examples: Sequence[Any], rejected: Sequence[Any], say: Callable[[str], None]) -> None:
+    """What was odd about the examples, and what could not become one."""
+    for remark in task.remarks(examples):
+        say(remark)
     for bad in rejected[:5]:
-        say(f"left out: {bad.file}, line {bad.line}: {bad.reason}")
+        say(f"left out: {bad}")
     if len(rejected) > 5:
         say(f"left out: {len(rejected):,} rows in all; they are listed in {REJECTED}")
 
@@ -265,7 +266,8 @@ def _lengths(windows: Sequence[Window]) -> Table:
 
 def fingerprint(model: str, *files: str | None) -> str:
     """Names the weights that were started from and the data."""
-    paths = [p for p in sorted(Path(model).glob("*.safetensors")) + [Path(f) for f in files if f] if p.is_file()]
+    weights = sorted(p for suffix in ("safetensors", "bin") for p in Path(model).glob(f"*.{suffix}"))
+    paths = [p for p in weights + [Path(f) for f in files if f] if p.is_file()]
     return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
 
 
@@ -285,11 +287,12 @@ def _card(recipe: TaskRecipe, model: str, ask: str) -> str:
     )
 
 
-def _resume_command(model: str, train: str, dev: str | None, out: str, device: str) -> str:
+def _resume_command(model: str, train: str, dev: str | None, out: str, device: str, pickle: bool) -> str:
     words = ["keel", "finetune", model, f"{out}/recipe.yaml", "--train", train]
     words += ["--dev", dev] if dev else []
     words += ["--out", out, "--resume"]
-    return shlex.join(words + (["--device", device] if device != "auto" else []))
+    words += ["--device", device] if device != "auto" else []
+    return shlex.join(words + (["--allow-pickle"] if pickle else []))
 
 
 def with_gold(task: Any, example: Any, answer: dict[str, Any]) -> dict[str, Any]:

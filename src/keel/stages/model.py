@@ -21,6 +21,7 @@ import torch
 
 from keel.errors import UserError
 from keel.interfaces import Batch, Cut, Rows
+from keel.stages.run import find_device
 from keel.tokenizers.wordpiece import WordPiece
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
@@ -37,10 +38,12 @@ class Model:
         self.device = next(learner.parameters()).device
 
     @staticmethod
-    def load(path: str | Path, allow_pickle: bool = False) -> Model:
+    def load(path: str | Path, allow_pickle: bool = False, device: str = "auto") -> Model:
+        """`device`: auto takes the accelerator if there is one."""
         prepare_cpu()
+        where = find_device(device)
         loaded = load_model(path, pickle=allow_pickle)
-        return Model(loaded.learner, loaded.tokenizer, loaded.path, loaded.task)
+        return Model(loaded.learner.to(where), loaded.tokenizer, loaded.path, loaded.task)
 
     def fill(self, text: str, top: int = 5) -> list[list[dict[str, Any]]]:
         """One ranked list of guesses per [MASK]."""

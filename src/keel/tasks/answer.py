@@ -77,10 +77,10 @@ class Answer(Task):
 
     def read(self, path: str, labelled: bool = True) -> tuple[list[Question], list[Rejected]]:
         if path.removesuffix(".gz").endswith(".json"):
-            questions, rejected = read_squad(path)
+            questions, rejected = read_squad(path, labelled)
             if labelled:
                 unknown = [q for q in questions if not q.answers and not q.impossible]
-                rejected += [Rejected(q.file, 0, f"question {q.id} has no answers") for q in unknown]
+                rejected += [Rejected(q.file, 0, f"question {q.id}: no answers") for q in unknown]
                 questions = [q for q in questions if q.answers or q.impossible]
             return questions, rejected
         if labelled:
@@ -110,6 +110,17 @@ class Answer(Task):
             said = "".join(text for q in examples for text, _ in q.answers)
             update["scoring"] = "chinese" if 2 * len(CHINESE.findall(said)) > len(said) else "squad"
         return Answer(self.config.model_copy(update=update), self.data)
+
+    def remarks(self, examples: Sequence[Question]) -> list[str]:
+        repaired = sum(q.repaired for q in examples)
+        dropped = [(q.id, text) for q in examples for text in q.dropped]
+        said = []
+        if repaired:
+            said.append(f"{repaired:,} questions whose answers do not begin where the file says: found elsewhere")
+        if dropped:
+            first = f"question {dropped[0][0]}: {dropped[0][1]!r:.60}"
+            said.append(f"{len(dropped):,} answers are not in their text; they count in scores only ({first})")
+        return said
 
     def tune(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> Answer:
         """The task with the threshold that is best for these examples."""

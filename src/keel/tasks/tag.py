@@ -293,8 +293,12 @@ class TagObjective(Objective):
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
         places = np.flatnonzero(rows.marks["tag"] >= 0)
-        counts = np.bincount(rows.row_of_token[places], minlength=len(rows.lengths))
-        return rows, {"tag.places": places, "tag.answers": rows.marks["tag"][places], "tag.counts": counts}
+        targets = {"tag.places": places, "tag.answers": rows.marks["tag"][places]}
+        if self.crf is not None:
+            counts = np.bincount(rows.row_of_token[places], minlength=len(rows.lengths))
+            targets["tag.table"] = np.full((len(counts), max(1, counts.max())), -1)
+            targets["tag.table"][np.arange(max(1, counts.max())) < counts[:, None]] = np.arange(len(places))
+        return rows, targets
 
     def logits(self, backbone: Backbone, batch: Batch) -> Tensor:
         """(P, C)"""
@@ -306,14 +310,14 @@ class TagObjective(Objective):
         """(P, 2): each word's best label, and its probability."""
         logits = self.logits(backbone, batch).float()
         if self.crf is not None:
-            return self.crf.decode(logits, batch.targets["tag.counts"])
+            return self.crf.decode(logits, batch.targets["tag.table"])
         chance, label = logits.softmax(1).max(1)
         return torch.stack([label.to(chance.dtype), chance], 1)
 
     def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
         logits, answers = self.logits(backbone, batch).float(), batch.targets["tag.answers"]
         if self.crf is not None:
-            loss = self.crf.loss(logits, answers, batch.targets["tag.counts"])
+            loss = self.crf.loss(logits, answers, batch.targets["tag.table"])
         else:
             loss = F.cross_entropy(logits, answers, reduction="sum")
         return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}

@@ -40,12 +40,13 @@ class _Faulty(Exception):
     """The message is the reason."""
 
 
-def read_squad(path: str | Path) -> tuple[list[Question], list[Rejected]]:
-    """The questions of a file. Lines mean nothing here: a `Rejected` has line 0 and names its question."""
+def read_squad(path: str | Path, labelled: bool = True) -> tuple[list[Question], list[Rejected]]:
+    """The questions of a file; without their answers, right or wrong, if `labelled` is false. Lines mean nothing here:
+    a `Rejected` has line 0 and names its question."""
     path = Path(path)
     questions: list[Question] = []
     rejected: list[Rejected] = []
-    for found in _questions(str(path), _articles(path)):
+    for found in _questions(str(path), _articles(path), labelled):
         if isinstance(found, Question):
             questions.append(found)
         else:
@@ -77,7 +78,7 @@ def _under(value: Any, key: str, kind: type) -> Any:
     return found if isinstance(found, kind) else None
 
 
-def _questions(file: str, articles: list[Any]) -> Iterator[Question | Rejected]:
+def _questions(file: str, articles: list[Any], labelled: bool) -> Iterator[Question | Rejected]:
     for number, article in enumerate(articles, 1):
         paragraphs = _under(article, "paragraphs", list)
         if paragraphs is None:
@@ -93,18 +94,20 @@ def _questions(file: str, articles: list[Any]) -> Iterator[Question | Rejected]:
                 identity = given.get("id") if isinstance(given, dict) else None
                 name = f"{where}, question {one}" if identity is None else f"question {identity!r:.60}"
                 try:
-                    yield _question(file, context, given)
+                    yield _question(file, context, given, labelled)
                 except _Faulty as faulty:
                     yield Rejected(file, 0, f"{name}: {faulty}")
 
 
-def _question(file: str, context: str, given: Any) -> Question:
+def _question(file: str, context: str, given: Any, labelled: bool) -> Question:
     identity = _under(given, "id", str) or _under(given, "id", int)
     question = _under(given, "question", str)
     if identity is None:
         raise _Faulty("no 'id'; give it one that no other question has")
     if question is None or not question.strip():
         raise _Faulty("no text under 'question'")
+    if not labelled:
+        given = {"id": identity, "question": question}
     impossible = given.get("is_impossible")
     if impossible not in (None, True, False):
         raise _Faulty(f"'is_impossible' is neither true nor false but {impossible!r:.40}")

@@ -46,6 +46,9 @@ class Rejected:
     line: int  # counted from 1; 0 where lines mean nothing, as inside one big JSON value
     reason: str  # `kind: detail`
 
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
