@@ -167,7 +167,7 @@ def to_row(kind: str, window: Window) -> dict[str, Any]:
     if kind == "answer":
         start, end = window.answers["answer"].tolist()
         return row | {"start_positions": start, "end_positions": end}
-    return row | {"labels": window.answers[kind].item()}
+    return row | {"labels": np.asarray(window.answers[kind]).item()}
 
 
 def outputs(kind: str, trainer: transformers.Trainer, windows: list[Window]) -> list[np.ndarray]:
