@@ -92,6 +92,10 @@ class Rows:
         """Where each row begins: the place of its [CLS]."""
         return np.cumsum((0, *self.lengths))[:-1]
 
+    def count(self, places: np.ndarray) -> tuple[int, ...]:
+        """How many of these tokens each row has."""
+        return tuple(np.bincount(self.row_of_token[places], minlength=len(self.lengths)).tolist())
+
     @property
     def row_of_token(self) -> np.ndarray:
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
@@ -99,6 +103,14 @@ class Rows:
     @property
     def position_of_token(self) -> np.ndarray:
         return np.concatenate([np.arange(n) for n in self.lengths]) if self.lengths else np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Some places of a flat batch, in order, each once; and how many of each row."""
+
+    places: Tensor  # (A,)
+    counts: tuple[int, ...]  # R
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ class Batch:
     positions: Tensor  # (T,)
     starts: Tensor  # (R,)
     targets: dict[str, Tensor] = field(default_factory=dict)
-    asked: Tensor | None = None  # (A,) in order, each once
+    asked: Asked | None = None
 
     @staticmethod
     def of(
@@ -135,7 +147,7 @@ class Batch:
             send(rows.position_of_token),
             send(rows.starts),
             {name: send(values) for name, values in targets.items()},
-            None if asked is None else send(asked),
+            None if asked is None else Asked(send(asked), rows.count(asked)),
         )
 
 
@@ -254,6 +266,7 @@ class Task(ABC):
     headline: str  # the figure by which two runs are compared; larger is better
     gist: str  # the key of an answer that says most
     whole = False  # an example's windows are compared with each other, so they stay together in a step
+    several_texts = False  # an input is more than one text
     usage = ('"A text."', '"A text."')  # what to ask: on the command line, and inside predict([...])
 
     def bind(self, path: str) -> Task:

@@ -169,7 +169,7 @@ def test_fill_prints_tables_or_json_lines(monkeypatch: pytest.MonkeyPatch, capsy
     assert run(["fill", "m", "Paris is the [MASK] of [MASK]."]) == 0
     out = capsys.readouterr().out
     assert "62.50 %" in out and "capital" in out and "[MASK] 2" in out
-    assert asked == [("m", {"allow_pickle": False})]
+    assert asked == [("m", {"allow_pickle": False, "device": "auto"})]
     monkeypatch.setattr(sys, "stdin", io.StringIO("one [MASK]\n\ntwo [MASK]\r\n"))
     assert run(["fill", "m", "first [MASK]", "-", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

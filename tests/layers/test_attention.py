@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keel.interfaces import Asked, Rows
 from keel.layers import attention
 from keel.layers.attention import Attend, SelfAttention, _attend_padded
 from keel.layers.dropout import keep
@@ -36,7 +39,7 @@ def test_value_and_gradient_are_the_formulas(lengths: tuple[int, ...], heads: in
     torch.manual_seed(seed)
     qkv = torch.randn(sum(lengths), 24, requires_grad=True)
     wanted = torch.randn(sum(lengths), 8)
-    results = [Attend.apply(qkv, lengths, heads, 0.0), formula(qkv, lengths, heads, None)]
+    results = [Attend.apply(lengths, lengths, heads, 0.0, qkv), formula(qkv, lengths, heads, None)]
     gradients = [torch.autograd.grad(result, qkv, wanted)[0] for result in results]
     torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
@@ -60,17 +63,19 @@ def test_dropped_weights_have_the_formulas_gradient(together: int, monkeypatch: 
     """However many rows are computed at once; the factors that were drawn are watched and given to the formula."""
     monkeypatch.setattr(attention, "TOGETHER", together)
     drawn: list[torch.Tensor] = []
+    lengths = (7, 7, 7, 4, 2, 2)
 
-    def watched(x: torch.Tensor, share: float) -> torch.Tensor:
-        drawn.extend(keep(x, share).view(-1, 2, *x.shape[1:]).unbind())
-        return torch.stack(drawn[-(len(x) // 2) :]).view(x.shape)
+    def watched(*given: Any) -> torch.Tensor:
+        factors = keep(*given)
+        sizes = [2 * length**2 for length in lengths]
+        drawn.extend(f.view(2, n, n) for f, n in zip(factors.split(sizes), lengths, strict=True))
+        return factors
 
     monkeypatch.setattr(attention, "keep", watched)
     torch.manual_seed(3)
-    lengths = (7, 7, 7, 4, 2, 2)
     qkv = torch.randn(sum(lengths), 24, requires_grad=True)
     wanted = torch.randn(sum(lengths), 8)
-    ours = Attend.apply(qkv, lengths, 2, 0.5)
+    ours = Attend.apply(lengths, lengths, 2, 0.5, qkv)
     theirs = formula(qkv, lengths, 2, drawn)
     assert {float(v) for d in drawn for v in d.unique()} == {0.0, 2.0}
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -89,12 +94,25 @@ def test_with_and_without_a_gradient_agree(lengths: tuple[int, ...], seed: int) 
     torch.testing.assert_close(layer(x, lengths).detach(), fused, rtol=1e-5, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
-@given(lengths, st.data())
-def test_asked_places_get_what_they_would_get_anyway(lengths: tuple[int, ...], data: st.DataObject) -> None:
-    places = data.draw(st.lists(st.integers(0, sum(lengths) - 1), min_size=1, unique=True).map(sorted))
+@settings(deadline=None, max_examples=40)
+@given(lengths, st.data(), st.booleans())
+def test_asked_places_get_what_they_would_get_anyway(
+    lengths: tuple[int, ...], data: st.DataObject, learning: bool
+) -> None:
+    """Values, and in training the gradients of the weights and of what was looked at."""
+    total = sum(lengths)
+    places = np.array(data.draw(st.lists(st.integers(0, total - 1), min_size=1, unique=True).map(sorted)))
+    none = np.zeros(total, np.int64)
+    rows = Rows(none, lengths, none, none > 0, none > 0, np.zeros(len(lengths), np.uint64))
+    asked = Asked(torch.from_numpy(places), rows.count(places))
     torch.manual_seed(0)
     layer = SelfAttention(8, 2, 0.0)
-    x = torch.randn(sum(lengths), 8)
-    asked = torch.from_numpy(np.array(places))
-    torch.testing.assert_close(layer(x, lengths, asked), layer(x, lengths)[asked])
+    x = torch.randn(total, 8, requires_grad=True)
+    with torch.set_grad_enabled(learning):
+        some, all = layer(x, lengths, asked), layer(x, lengths)[places]
+    torch.testing.assert_close(some, all, rtol=1e-5, atol=1e-6)
+    if learning:
+        wanted = torch.randn(some.shape)
+        gradients = [torch.autograd.grad(y, [x, *layer.parameters()], wanted) for y in (some, all)]
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -145,3 +146,57 @@ def test_what_cannot_be_asked_is_one_line(taught: Teach, capfd: pytest.CaptureFi
         assert run(["predict", str(taught(kind)[0]), "one text"]) == 2
         out, err = capfd.readouterr()
         assert not out and len(err.splitlines()) == 1 and "needed" in err
+
+
+def test_models_of_several_texts_read_lists_from_standard_input(
+    taught: Teach, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {
+        "answer": ["Who remembers?", "The gull remembers the mast at dawn."],
+        "choose": ["The gull remembers the mast.", ["sailor", "gull"]],
+        "regress": ["The gull.", "The gull."],
+    }
+    for kind, given in asked.items():
+        out = str(taught(kind)[0])
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(given) + "\n"))
+        assert run(["predict", out, "-"]) == 0
+        model = keel.load(out)
+        assert json.loads(capsys.readouterr().out) == model.predict([given])[0]
+
+
+def test_a_pair_is_not_taken_for_a_text_nor_a_text_for_a_pair(taught: Teach) -> None:
+    with pytest.raises(UserError, match="a pair of texts is needed"):
+        keel.load(str(taught("regress")[0])).predict(["The gull."])
+    with pytest.raises(UserError, match="a text is needed"):
+        keel.load(str(taught("classify")[0])).predict([("The gull.", "The mast.")])
+
+
+def test_answers_found_elsewhere_or_nowhere_are_said(taught: Teach, tmp_path: Path) -> None:
+    context = "The gull remembers the mast at dawn."
+    asked = [
+        {"id": "moved", "question": "Who?", "answers": [{"text": "gull", "answer_start": 9}]},
+        {"id": "half", "question": "Who?", "answers": [{"text": t, "answer_start": 4} for t in ("gull", "a gull")]},
+    ]
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": asked}]}]}))
+    said: list[str] = []
+    result = evaluate(str(taught("answer")[0]), str(path), report=said.append)
+    assert result["examples"] == 2 and result["rejected"] == 0
+    assert any("1 questions whose answers do not begin where the file says" in line for line in said)
+    assert any("1 answers are not in their text" in line and "half" in line for line in said)
+
+
+def test_wrong_answers_do_not_keep_questions_from_being_asked(taught: Teach, tmp_path: Path) -> None:
+    asked = {"id": "x", "question": "Who?", "answers": [{"text": "nowhere", "answer_start": "?"}]}
+    path = tmp_path / "ask.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "The gull sleeps.", "qas": [asked]}]}]}))
+    assert len(predict(str(taught("answer")[0]), str(path))) == 1
+
+
+def test_of_many_labels_an_answer_lists_the_likeliest(taught: Teach) -> None:
+    model = keel.load(str(taught("classify")[0]))
+    (whole,) = model.predict(["The gull remembers the mast at dawn."])
+    model.task.config = model.task.config.model_copy(update={"listed": 2})
+    (short,) = model.predict(["The gull remembers the mast at dawn."])
+    assert list(whole["probabilities"].items())[:2] == list(short["probabilities"].items())
+    assert short["label"] == whole["label"] == next(iter(short["probabilities"]))

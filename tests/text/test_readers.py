@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from keel.errors import UserError
@@ -80,6 +80,7 @@ def test_every_format_gives_back_what_was_written(tmp_path: Path, texts: list[st
     size=st.integers(1, 40),
     mode=st.sampled_from(["file", "line", "paragraph"]),
 )
+@example(data=b"\x01\xc2", size=2, mode="paragraph")
 def test_what_is_read_does_not_depend_on_how(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, size: int, mode: str
 ) -> None:

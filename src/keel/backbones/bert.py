@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from keel.checkpoint import Name, Published
-from keel.interfaces import Backbone, Batch, Encoding
+from keel.interfaces import Asked, Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
 from keel.layers.attention import SelfAttention
 from keel.layers.dropout import Dropout
@@ -89,7 +89,7 @@ class Bert(Backbone):
             if every_layer:
                 layers.append(x)
         if asked is not None:
-            x = x.new_zeros(len(batch.ids), self.width).index_copy(0, asked, x)
+            x = x.new_zeros(len(batch.ids), self.width).index_copy(0, asked.places, x)
         return Encoding(x, tuple(layers) if every_layer else ())
 
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
@@ -123,10 +123,10 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.activation = ACTIVATIONS[config.activation]
 
-    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None) -> Tensor:
         """`asked`: the places whose vectors are wanted (all are looked at); None: all."""
         mixed = self.attention(x, lengths, asked)
-        x = self.attention_norm((x if asked is None else x[asked]) + self.dropout(mixed))
+        x = self.attention_norm((x if asked is None else x[asked.places]) + self.dropout(mixed))
         return self.norm(x + self.dropout(self.shrink(self.activation(self.grow(x)))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.errors import UserError
 
 EXAMPLE = common.example(
     'keel predict my-classifier "What a lovely film."',
@@ -16,12 +18,18 @@ EXAMPLE = common.example(
     'keel predict my-reader --pair "Paris is the capital of France." "What is the capital of France?"',
     "keel predict my-tagger --file texts.jsonl",
     "keel predict my-tagger - < lines.txt",
+    """echo '["What is the capital?", "Paris is the capital of France."]' | keel predict my-reader -""",
 )
 
 
 def predict(
     model: common.ModelFolder,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - reads lines from stdin.")] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT", help="Texts, or JSON lists where a model takes several; - reads lines from stdin."
+        ),
+    ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="A file instead: .txt .jsonl .csv .tsv .json")
     ] = None,
@@ -37,7 +45,6 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, as always with this verb.")] = True,
 ) -> None:
     """Prints one JSON object for each text, in the given order; places are characters of the text."""
-    from keel.errors import UserError
     from keel.stages import evaluate
 
     if bool(texts) == bool(file):
@@ -48,9 +55,24 @@ def predict(
         _print(evaluate.predict(model, file, columns=columns, **options))  # type: ignore[arg-type]
         return
     loaded = evaluate.open_task(model, allow_pickle=allow_pickle, device=device)
-    given = list(common.lines_or_arguments(texts or [], blank=True))
-    examples = [loaded.task.example((t, pair) if pair is not None else t) for t in given]
-    _print(evaluate.answer(loaded, examples, common.say))
+    given = [_input(text, pair, loaded.task) for text in common.lines_or_arguments(texts or [], blank=True)]
+    _print(evaluate.answer(loaded, [loaded.task.example(one) for one in given], common.say))
+
+
+def _input(text: str, pair: str | None, task: Any) -> Any:
+    """What a Python caller would give for it."""
+    if pair is not None:
+        return text, pair
+    if not task.several_texts:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, list):
+        shown = f"[{task.usage[1][1:-1]}]"
+        raise UserError(f"more than one text is needed: give --pair, or a JSON list such as {shown}")
+    return value
 
 
 def _print(answers: Iterable[dict[str, Any]]) -> None:

@@ -52,11 +52,11 @@ def read_texts(
     return examples, rejected
 
 
-def text_example(given: Any) -> TextExample:
-    """From what a Python caller gives: a text, or two."""
+def text_example(given: Any, pair: bool) -> TextExample:
+    """From what a Python caller gives: a text, or two if the model compares."""
     texts = (given,) if isinstance(given, str) else tuple(given)
-    if not 1 <= len(texts) <= 2 or any(not isinstance(text, str) for text in texts):
-        raise UserError(f"a text or a pair of texts is needed, not {str(given)[:60]!r}")
+    if len(texts) != 1 + pair or any(not isinstance(text, str) for text in texts):
+        raise UserError(f"{'a pair of texts' if pair else 'a text'} is needed, not {str(given)[:60]!r}")
     return TextExample(texts)
 
 

@@ -17,7 +17,8 @@ Shapes: T tokens, R rows, L length, W width, H heads, D = W / H.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -25,8 +26,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from keel.interfaces import Asked
 from keel.layers.dropout import keep
 
+ALL = 1 << 62
 TOGETHER = 1 << 20  # attention weights that are computed at once in training
 
 
@@ -38,16 +41,24 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Tensor | None = None) -> Tensor:
-        """`asked`: the places whose result is wanted; None: all."""
-        qkv, share = self.qkv(x), self.share if self.training else 0.0
-        if qkv.device.type != "cpu":
-            mixed = _attend_padded(qkv, lengths, self.heads, share)
-        elif share or torch.is_grad_enabled():
-            mixed = Attend.apply(qkv, lengths, self.heads, share)
-        else:
-            mixed = _attend_fused(qkv, lengths, self.heads)
-        return self.out(mixed if asked is None else mixed[asked])
+    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None) -> Tensor:
+        """`asked`: the places whose result is wanted; None: all. Everything is looked at all the same."""
+        share = self.share if self.training else 0.0
+        if x.device.type != "cpu":
+            mixed = _attend_padded(self.qkv(x), lengths, self.heads, share)
+            return self.out(mixed if asked is None else mixed[asked.places])
+        projected, counts = self._project(x, asked), lengths if asked is None else asked.counts
+        if share or torch.is_grad_enabled():
+            return self.out(Attend.apply(lengths, counts, self.heads, share, *projected))
+        return self.out(_attend_fused(lengths, counts, self.heads, projected))
+
+    def _project(self, x: Tensor, asked: Asked | None) -> list[Tensor]:
+        """Queries, keys and values in one tensor; or queries of the asked places, and the rest in another."""
+        if asked is None:
+            return [self.qkv(x)]
+        weight, bias, width = self.qkv.weight, self.qkv.bias, x.shape[1]
+        queries = F.linear(x[asked.places], weight[:width], bias[:width])
+        return [queries, F.linear(x, weight[width:], bias[width:])]
 
 
 def padding_share(lengths: tuple[int, ...], device: torch.device) -> float:
@@ -61,78 +72,111 @@ class Attend(torch.autograd.Function):
     """softmax(Q K^T / sqrt(D)) V with dropout on the weights. The weights are fp32 also where the vectors are bf16."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, lengths: tuple[int, ...], heads: int, share: float) -> Tensor:
-        mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+    def forward(
+        ctx: Any, lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, share: float, *projected: Tensor
+    ) -> Tensor:
+        first = projected[0]
+        mixed = first.new_empty(len(first), _width(projected))
+        runs = list(_runs(lengths, counts, heads, TOGETHER))
+        factors: Sequence[Tensor | None] = [None] * len(runs)
+        if share:  # one draw for all rows
+            sizes = [run.rows * heads * run.count * run.length for run in runs]
+            factors = keep(sum(sizes), share, torch.float32, first.device).split(sizes)
         saved = []
         with torch.autocast("cpu", enabled=False):
-            for part, rows in _runs(lengths, heads):
-                q, k, v = _split(qkv[part], rows, heads)
+            for run, factor in zip(runs, factors, strict=True):
+                if not run.count:
+                    continue
+                q, k, v = (part.flatten(0, 1) for part in _parts(projected, run, heads))
                 weights = torch.softmax(_product(q, k.transpose(1, 2), q.shape[-1] ** -0.5), -1, dtype=torch.float32)
-                kept = keep(weights, share) if share else None
-                used = weights if kept is None else weights * kept
-                _join(mixed[part], rows, heads, torch.bmm(used.to(v.dtype), v))
-                saved += [weights] if kept is None else [weights, kept]
-        ctx.save_for_backward(qkv, *saved)
-        ctx.given = lengths, heads, share
+                used = weights if factor is None else weights * factor.view(weights.shape)
+                _join([mixed], run, heads, [torch.bmm(used.to(v.dtype), v)])
+                saved += [weights] if factor is None else [weights, factor]
+        ctx.save_for_backward(*projected, *saved)
+        ctx.given = runs, heads, bool(share), len(projected)
         return mixed
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
         """With U = dropped W: dV = U^T dO; dW = (dO V^T) dropped alike; dS is the softmax's; dQ = dS K, dK = dS^T Q."""
-        (gradient,) = gradients
-        qkv, *rest = ctx.saved_tensors
-        lengths, heads, share = ctx.given
-        saved = iter(rest)
-        result = torch.empty_like(qkv)
-        for part, rows in _runs(lengths, heads):
-            q, k, v = _split(qkv[part], rows, heads)
-            (d_mixed,) = _split(gradient[part], rows, heads, parts=1)
+        runs, heads, dropped, count = ctx.given
+        projected, saved = ctx.saved_tensors[:count], iter(ctx.saved_tensors[count:])
+        results = [torch.empty_like(x) for x in projected]
+        for run in runs:
+            if not run.count:  # rows that nobody asks about
+                results[-1][run.tokens] = 0
+                continue
+            q, k, v = (part.flatten(0, 1) for part in _parts(projected, run, heads))
+            (d_mixed,) = (part.flatten(0, 1) for part in _parts(gradients, run, heads, parts=1))
             weights = next(saved)
-            kept = next(saved) if share else None
-            used = weights if kept is None else weights * kept
+            factor = next(saved).view(weights.shape) if dropped else None
+            used = weights if factor is None else weights * factor
             d_v = torch.bmm(used.to(v.dtype).transpose(1, 2), d_mixed)
             d_used = torch.bmm(d_mixed, v.transpose(1, 2))
-            d_weights = (d_used if kept is None else d_used * kept).to(weights.dtype)
+            d_weights = (d_used if factor is None else d_used * factor).to(weights.dtype)
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).to(q.dtype)
             scale = q.shape[-1] ** -0.5
             d_q, d_k = _product(d_scores, k, scale), _product(d_scores.transpose(1, 2), q, scale)
-            _join(result[part], rows, heads, d_q, d_k, d_v)
-        return result, None, None, None
+            _join(results, run, heads, [d_q, d_k, d_v])
+        return None, None, None, None, *results
 
 
-def _runs(lengths: tuple[int, ...], heads: int = 0) -> Iterator[tuple[slice, int]]:
-    """Neighbours of equal length: their tokens' places, and how many rows they are. With `heads`, some at a time."""
-    start = 0
-    for length, run in groupby(lengths):
+@dataclass(frozen=True)
+class _Run:
+    """Neighbours that are attended together: so many rows, each of so many tokens, of which `count` are asked."""
+
+    rows: int
+    length: int
+    count: int
+    tokens: slice
+    asked: slice
+
+    @property
+    def places(self) -> tuple[slice, slice]:
+        """Where queries stand, and keys and values where they have a tensor of their own."""
+        return self.asked, self.tokens
+
+
+def _runs(lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, together: int) -> Iterator[_Run]:
+    token = query = 0
+    for (length, count), run in groupby(zip(lengths, counts, strict=True)):
         left = sum(1 for _ in run)
-        most = max(1, TOGETHER // (heads * length**2)) if heads else left
+        most = max(1, together // max(1, heads * length * count))
         while left:
             rows = min(left, most)
-            yield slice(start, start + rows * length), rows
-            start, left = start + rows * length, left - rows
+            stops = token + rows * length, query + rows * count
+            yield _Run(rows, length, count, slice(token, stops[0]), slice(query, stops[1]))
+            (token, query), left = stops, left - rows
 
 
-def _split(x: Tensor, rows: int, heads: int, parts: int = 3) -> list[Tensor]:
-    """(rows x L, parts x W) -> parts of (rows x H, L, D); without a copy where there is one row."""
-    return [p.flatten(0, 1) for p in x.view(rows, len(x) // rows, parts, heads, -1).permute(2, 0, 3, 1, 4)]
+def _width(projected: Sequence[Tensor]) -> int:
+    return sum(x.shape[1] for x in projected) // 3
 
 
-def _join(to: Tensor, rows: int, heads: int, *parts: Tensor) -> None:
-    """The way back, into a place that is there."""
-    places = to.view(rows, len(to) // rows, len(parts), heads, -1).permute(2, 0, 3, 1, 4)
-    for place, part in zip(places, parts, strict=True):
-        place.copy_(part.view(place.shape))
+def _parts(tensors: Sequence[Tensor], run: _Run, heads: int, parts: int = 3) -> Iterator[Tensor]:
+    """The run's share of each tensor as (rows, H, L, D), one or more from each, without a copy."""
+    size = sum(x.shape[1] for x in tensors) // (parts * heads)
+    for x, place in zip(tensors, run.places, strict=False):
+        yield from x[place].view(run.rows, -1, x.shape[1] // (heads * size), heads, size).permute(2, 0, 3, 1, 4)
+
+
+def _join(tensors: Sequence[Tensor], run: _Run, heads: int, parts: Sequence[Tensor]) -> None:
+    """The way back, into tensors that are there."""
+    for to, part in zip(_parts(tensors, run, heads, len(parts)), parts, strict=True):
+        to.copy_(part.view(to.shape))
 
 
 def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
     return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
 
 
-def _attend_fused(qkv: Tensor, lengths: tuple[int, ...], heads: int) -> Tensor:
+def _attend_fused(lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, projected: Sequence[Tensor]) -> Tensor:
     mixed: list[Tensor] = []
-    for part, rows in _runs(lengths):
-        q, k, v = _by_head(qkv[part].view(rows, -1, qkv.shape[1]), heads)
-        mixed.append(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, qkv.shape[1] // 3))
+    for run in _runs(lengths, counts, heads, ALL):
+        if run.count:
+            q, k, v = _parts(projected, run, heads)
+            attended = F.scaled_dot_product_attention(q, k, v)
+            mixed.append(attended.transpose(1, 2).reshape(run.rows * run.count, -1))
     return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 

@@ -16,15 +16,15 @@ LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
-    return x * keep(x, share)
+    return x * keep(x.numel(), share, x.dtype, x.device).view(x.shape)
 
 
-def keep(x: Tensor, share: float) -> Tensor:
-    """A factor for each value of x: 0, or a little more than 1."""
+def keep(count: int, share: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """So many factors: 0, or a little more than 1."""
     threshold = round(share * LEVELS)
-    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(LEAST, None)
-    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= threshold - LEVELS // 2
-    return kept.to(x.dtype).mul_(LEVELS / (LEVELS - threshold))
+    draws = torch.empty((count + 3) // 4, dtype=torch.int64, device=device).random_(LEAST, None)
+    kept = draws.view(torch.int16)[:count] >= threshold - LEVELS // 2
+    return kept.to(dtype).mul_(LEVELS / (LEVELS - threshold))
 
 
 class Dropout(nn.Module):

@@ -248,7 +248,7 @@ def describe_cut(cut: Cut, data: LabelledData) -> str:
         return f"all {cut.texts:,} texts fit into rows of {data.length} tokens, or into their windows"
     texts, tokens = cut.cut_texts / cut.texts, cut.cut_tokens / cut.tokens
     return (
-        f"{100 * texts:.1f} % of the texts are longer than {data.length} tokens and were cut "
+        f"{100 * texts:.1f} % of the texts did not fit into rows of {data.length} tokens and were cut "
         f"({data.long.strategy}); {100 * tokens:.1f} % of all tokens are lost"
     )
 

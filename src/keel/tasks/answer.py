@@ -69,6 +69,7 @@ class Answer(Task):
     Config = AnswerConfig
     headline = "f1"
     gist = "answer"
+    several_texts = True
     usage = ('--pair "A text." "A question?"', '("A question?", "A text.")')
 
     def __init__(self, config: AnswerConfig, data: LabelledData) -> None:

@@ -57,6 +57,7 @@ class Choose(Task):
     headline = "accuracy"
     gist = "choice"
     whole = True
+    several_texts = True
     usage = ("--file choices.jsonl", '("A text.", ["one choice", "another"])')
 
     def __init__(self, config: ChooseConfig, data: LabelledData) -> None:

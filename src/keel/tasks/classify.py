@@ -53,6 +53,7 @@ class ClassifyConfig(BaseModel):
     class_weights: Literal["auto"] | dict[str, float] | None = None
     smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing (Szegedy et al. 2016)")
     most_labels: int = Field(1000, ge=2, description="more labels than this are taken for a mistake")
+    listed: int = Field(20, ge=1, description="labels an answer lists with their probabilities, likeliest first")
 
 
 class Classify(Task):
@@ -64,6 +65,7 @@ class Classify(Task):
         self.headline = "micro_f1" if config.several else "accuracy"
         self.gist = "labels" if config.several else "label"
         if data.pair:
+            self.several_texts = True
             self.usage = ('--pair "Another text." "A text."', '("A text.", "Another text.")')
 
     def bind(self, path: str) -> Classify:
@@ -86,7 +88,7 @@ class Classify(Task):
         return f"unknown label '{strange[0][:40]}'; the training data has none like it" if strange else ""
 
     def example(self, given: Any) -> TextExample:
-        return text_example(given)
+        return text_example(given, self.several_texts)
 
     def settle(self, examples: Sequence[TextExample]) -> Classify:
         counts = Counter(name for e in examples for name in (e.answer if self.config.several else [e.answer]))
@@ -135,14 +137,15 @@ class Classify(Task):
             sums[window.example] += output
             counts[window.example] += 1
         logits = torch.from_numpy(sums / counts)
-        chances = (logits.sigmoid() if self.config.several else logits.softmax(1)).tolist()
-        return [self._shown(dict(zip(labels, row, strict=True))) for row in chances]
+        chances = (logits.sigmoid() if self.config.several else logits.softmax(1)).numpy()
+        return [self._shown(labels, row) for row in chances]
 
-    def _shown(self, chances: dict[str, float]) -> dict[str, Any]:
+    def _shown(self, labels: list[str], chances: np.ndarray) -> dict[str, Any]:
+        order = np.argsort(-chances, kind="stable")
+        listed = {labels[n]: float(chances[n]) for n in order[: self.config.listed]}
         if self.config.several:
-            return {"labels": [name for name, chance in chances.items() if chance > 0.5], "probabilities": chances}
-        best = max(chances, key=lambda name: chances[name])
-        return {"label": best, "probability": chances[best], "probabilities": chances}
+            return {"labels": [labels[n] for n in np.flatnonzero(chances > 0.5)], "probabilities": listed}
+        return {"label": labels[order[0]], "probability": float(chances[order[0]]), "probabilities": listed}
 
     def score(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
         gold, guessed = self._numbers([e.answer for e in examples]), self._numbers([a[self.gist] for a in answers])

@@ -49,6 +49,7 @@ class Regress(Task):
         self.config = config
         self.data = data
         if data.pair:
+            self.several_texts = True
             self.usage = ('--pair "Another text." "A text."', '("A text.", "Another text.")')
 
     def bind(self, path: str) -> Regress:
@@ -58,7 +59,7 @@ class Regress(Task):
         return read_texts(path, self.data, _number if labelled else None)
 
     def example(self, given: Any) -> TextExample:
-        return text_example(given)
+        return text_example(given, self.several_texts)
 
     def settle(self, examples: Sequence[TextExample]) -> Regress:
         if len({e.answer for e in examples}) < 2:

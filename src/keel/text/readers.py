@@ -170,7 +170,9 @@ def _paragraphs(source: Source) -> Iterator[tuple[int, bytes, bool]]:
             in_line = not ended
             size += len(line) + 1
             if size > PART:
-                yield start, b"".join(held), False
+                part = b"".join(held)
+                yield start, part, False
+                start += len(part)  # where the document's end stands, should nothing follow
                 held, size, within = [], 0, True
     except Unreadable as unreadable:
         unreadable.offset = start if held else unreadable.offset
