@@ -50,39 +50,42 @@ def main() -> None:
     options.add_argument("--test", help="scored at the end too")
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--epochs", type=int, default=3)
-    options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of both")
-    options.add_argument("--only", choices=("keel", "trainer"), help="one side alone")
+    options.add_argument(
+        "--run", action="append", metavar="keel|trainer:fp32|bf16", help="what takes turns; keel:fp32 and trainer:fp32"
+    )
     options.add_argument("--set", action="append", default=[], help="further settings of the recipe, for both")
     given = options.parse_args()
     prepare_cpu()
     transformers.logging.set_verbosity_error()
-    sides = {name: run for name, run in (("keel", run_keel), ("trainer", run_trainer)) if given.only in (None, name)}
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in given.run or ("keel:fp32", "trainer:fp32")}
     for seed in range(1, given.seeds + 1):
-        for name, run in sides.items():
+        for name in runs:
+            who, precision = name.split(":")
             with tempfile.TemporaryDirectory() as folder:
                 began = time.perf_counter()
-                figures = run(given, settings(given, seed), Path(folder))
+                figures = SIDES[who](given, settings(given, seed, precision), Path(folder))
                 runs[name].append({**figures, "seconds in all": time.perf_counter() - began})
             print(json.dumps({"who": name, "seed": seed, **runs[name][-1]}), flush=True)
     print(json.dumps(summary(runs), indent=2))
 
 
 def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Means and deviations by figure; the ratio is that of the median times spent training."""
+    """Means and deviations by figure; ratios are those of the median times spent training; each to each peer's."""
     result: dict[str, Any] = {}
     for name, found in runs.items():
         for key in found[0]:
             values = [run[key] for run in found]
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
             result[f"{name} {key}"] = f"{statistics.fmean(values):.4f} +- {deviation:.4f}"
-    medians = [statistics.median(run["training"] for run in found) for found in runs.values()]
-    return result | ({"ratio of training times": round(medians[0] / medians[1], 3)} if len(medians) == 2 else {})
+    medians = {name: statistics.median(run["training"] for run in found) for name, found in runs.items()}
+    for peer in [name for name in medians if name.startswith("trainer")]:
+        result |= {f"{name} / {peer}": round(medians[name] / medians[peer], 3) for name in medians if name != peer}
+    return result
 
 
-def settings(given: argparse.Namespace, seed: int) -> list[str]:
+def settings(given: argparse.Namespace, seed: int, precision: str) -> list[str]:
     """Trainer's defaults have no warm-up."""
-    ours = {"epochs": given.epochs, "seed": seed, "precision": given.precision, "batch_rows": 16, "warmup": 0}
+    ours = {"epochs": given.epochs, "seed": seed, "precision": precision, "batch_rows": 16, "warmup": 0}
     return [*(f"training.{key}={value}" for key, value in ours.items()), "training.learning_rate=5e-5", *given.set]
 
 
@@ -139,7 +142,7 @@ def make_trainer(
         per_device_eval_batch_size=32,
         learning_rate=recipe.training.learning_rate,
         seed=recipe.training.seed,
-        bf16=given.precision == "bf16",
+        bf16=recipe.training.precision == "bf16",
         report_to=[],
         save_strategy="no",
         eval_strategy="epoch",
@@ -184,6 +187,8 @@ def outputs(kind: str, trainer: transformers.Trainer, windows: list[Window]) -> 
         result.append(torch.stack([label.float(), chance], 1).numpy())
     return result
 
+
+SIDES = {"keel": run_keel, "trainer": run_trainer}
 
 if __name__ == "__main__":
     main()

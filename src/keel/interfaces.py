@@ -161,13 +161,21 @@ class Encoding:
 
 class Backbone(nn.Module, ABC):
     """`forward(batch) -> Encoding`. No head, no loss. Subclasses carry a `Config` (pydantic) and a `config`, and
-    `published`, their border with Hugging Face folders."""
+    `published`, their border with Hugging Face folders.
+
+    Fine-tuning reaches inside by three names: `tokens`, in whose place it may put a table of fewer rows; `blocks`, the
+    layers from the bottom up, which may learn at different rates, not at all, or start afresh; `pooler`, which comes
+    and goes with the task (the config's `pooler` says whether there is one).
+    """
 
     Config: type[BaseModel]
     published: Published
     config: Any
     width: int
     longest: int
+    tokens: nn.Module  # (T,) ids -> (T, W), with a `weight`
+    blocks: nn.ModuleList
+    pooler: nn.Module | None
 
     @abstractmethod
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:

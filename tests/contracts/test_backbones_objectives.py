@@ -193,6 +193,27 @@ def test_every_layer_ends_with_the_answer(backbone: str, rows: Rows) -> None:
 
 
 @each_backbone
+def test_fine_tuning_can_reach_inside(backbone: str, rows: Rows) -> None:
+    """The token table may be replaced by another, the layers are all of `blocks`, the pooler comes and goes."""
+    model = make_learner(backbone, OBJECTIVES).backbone.eval()
+    with torch.no_grad():
+        before = model(Batch.of(rows, {})).vectors
+        table = model.tokens.weight
+        model.tokens = torch.nn.Embedding.from_pretrained(table.detach().clone())
+        assert torch.equal(model(Batch.of(rows, {})).vectors, before)
+        assert len(model.blocks) >= 1
+        for block in model.blocks:
+            was = {name: tensor.clone() for name, tensor in block.state_dict().items()}
+            for parameter in block.parameters():
+                parameter += 0.3
+            assert not torch.equal(model(Batch.of(rows, {})).vectors, before), "a block that takes no part"
+            block.load_state_dict(was)
+    for wanted in (True, False):
+        if "pooler" in model.config.__class__.model_fields:
+            assert (make_backbone(backbone, pooler=wanted).pooler is not None) == wanted
+
+
+@each_backbone
 def test_fresh_weights_are_a_function_of_the_generator(backbone: str) -> None:
     tables = []
     for seed in (1, 1, 2):

@@ -82,6 +82,10 @@ class Answer(Task):
             if labelled:
                 unknown = [q for q in questions if not q.answers and not q.impossible]
                 rejected += [Rejected(q.file, 0, f"question {q.id}: no answers") for q in unknown]
+                nowhere = [(q, text) for q in questions for text in q.dropped]
+                rejected += [
+                    Rejected(q.file, 0, f"question {q.id}: answer not in context: {t!r:.60}") for q, t in nowhere
+                ]
                 questions = [q for q in questions if q.answers or q.impossible]
             return questions, rejected
         if labelled:
@@ -114,14 +118,11 @@ class Answer(Task):
 
     def remarks(self, examples: Sequence[Question]) -> list[str]:
         repaired = sum(q.repaired for q in examples)
-        dropped = [(q.id, text) for q in examples for text in q.dropped]
-        said = []
-        if repaired:
-            said.append(f"{repaired:,} questions whose answers do not begin where the file says: found elsewhere")
-        if dropped:
-            first = f"question {dropped[0][0]}: {dropped[0][1]!r:.60}"
-            said.append(f"{len(dropped):,} answers are not in their text; they count in scores only ({first})")
-        return said
+        if not repaired:
+            return []
+        return [
+            f"{repaired:,} questions have an answer that does not begin where the file says; it was found elsewhere"
+        ]
 
     def tune(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> Answer:
         """The task with the threshold that is best for these examples."""
