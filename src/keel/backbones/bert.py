@@ -64,6 +64,7 @@ class BertConfig(BaseModel):
 
 class Bert(Backbone):
     Config = BertConfig
+    tokens: nn.Embedding
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
