@@ -21,6 +21,7 @@ from keel import catalog
 from keel.checkpoint import from_published, to_published
 from keel.errors import UserError
 from keel.interfaces import Backbone, Batch, Objective, Rows
+from keel.layers import filler
 from keel.training.learner import Learner
 from keel.training.loop import _objective_sum
 from keel.training.model_folder import assemble
@@ -177,6 +178,25 @@ def test_what_nobody_looks_at_may_be_left_out(backbone: str, objectives: list[st
         scores = learner(replace(batch, asked=asked))
         _objective_sum(learner, scores, learner.answer_counts(batch)).backward()
         found.append([*(s.loss.detach() for s in scores.values()), *(p.grad for p in learner.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@each_backbone
+def test_filler_takes_no_part(backbone: str, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bf16 products like round numbers of tokens (`layers/filler.py`): same scores, gradients and layers with them."""
+    learner = make_learner(backbone, OBJECTIVES)
+    batch = prepared(learner, rows)
+    found = []
+    for needed in (False, True):
+        monkeypatch.setattr(filler, "_needed", lambda x, needed=needed: needed)
+        learner.zero_grad()
+        scores = learner(batch)
+        _objective_sum(learner, scores, learner.answer_counts(batch)).backward()
+        with torch.no_grad():
+            layers = learner.backbone(batch, every_layer=True).layers
+        losses = [score.loss.detach() for score in scores.values()]
+        found.append([*losses, *(p.grad.clone() for p in learner.parameters()), *layers])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 

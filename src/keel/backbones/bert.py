@@ -27,6 +27,7 @@ from keel.interfaces import Asked, Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
 from keel.layers.attention import SelfAttention
 from keel.layers.dropout import Dropout
+from keel.layers.filler import fill_up
 from keel.layers.start import start_weights
 
 QUICK = (2.6, 0.5)  # radians a position, of the quickest and the slowest wave that heads start out looking for
@@ -82,16 +83,16 @@ class Bert(Backbone):
 
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
         x = self.tokens(batch.ids) + self.segments(batch.segments) + self.positions(batch.positions)
-        x = self.dropout(self.norm(x))
+        x = fill_up(self.dropout(self.norm(x)))
         layers = [x]
         asked = None if every_layer else batch.asked
         for block in self.blocks:
             x = block(x, batch.lengths, asked if block is self.blocks[-1] else None)
-            if every_layer:
-                layers.append(x)
+            layers.append(x)
+        tokens = len(batch.ids)
         if asked is not None:
-            x = x.new_zeros(len(batch.ids), self.width).index_copy(0, asked.places, x)
-        return Encoding(x, tuple(layers) if every_layer else ())
+            return Encoding(x.new_zeros(tokens, self.width).index_copy(0, asked.places, x))
+        return Encoding(x[:tokens], tuple(layer[:tokens] for layer in layers) if every_layer else ())
 
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
         """(R, W): the rows' [CLS] vectors through the pooler."""

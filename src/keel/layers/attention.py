@@ -1,6 +1,7 @@
 """Multi-head self-attention over a flat batch: softmax(Q K^T / sqrt(d)) V for each row (Vaswani et al. 2017).
 
-In: (T, W) vectors of all rows end to end, and the rows' lengths, longest first. Out: (T, W).
+In: (T, W) vectors of all rows end to end, and the rows' lengths, longest first. Out: (T, W). Vectors behind the last
+row are filler (`layers/filler.py`): they are not looked at, and become zeros.
 This is the only file that knows about attention kernels and padding.
 
 Notable choices
@@ -30,6 +31,7 @@ from keel.interfaces import Asked
 from keel.layers.dropout import keep
 
 ALL = 1 << 62
+SMALL = 512  # tokens of rows of one length; fewer are not worth a bf16 product (see `layers/filler.py`)
 TOGETHER = 1 << 20  # attention weights that are computed at once in training
 
 
@@ -77,6 +79,7 @@ class Attend(torch.autograd.Function):
     ) -> Tensor:
         first = projected[0]
         mixed = first.new_empty(len(first), _width(projected))
+        mixed[sum(counts) :] = 0
         runs = list(_runs(lengths, counts, heads, TOGETHER))
         factors: Sequence[Tensor | None] = [None] * len(runs)
         if share:  # one draw for all rows
@@ -87,7 +90,7 @@ class Attend(torch.autograd.Function):
             for run, factor in zip(runs, factors, strict=True):
                 if not run.count:
                     continue
-                q, k, v = (part.flatten(0, 1) for part in _parts(projected, run, heads))
+                q, k, v = _batched(projected, run, heads)
                 weights = torch.softmax(_product(q, k.transpose(1, 2), q.shape[-1] ** -0.5), -1, dtype=torch.float32)
                 used = weights if factor is None else weights * factor.view(weights.shape)
                 _join([mixed], run, heads, [torch.bmm(used.to(v.dtype), v)])
@@ -102,12 +105,14 @@ class Attend(torch.autograd.Function):
         runs, heads, dropped, count = ctx.given
         projected, saved = ctx.saved_tensors[:count], iter(ctx.saved_tensors[count:])
         results = [torch.empty_like(x) for x in projected]
+        for x, used in zip(results, (runs[-1].asked.stop, runs[-1].tokens.stop), strict=False):
+            x[used:] = 0
         for run in runs:
             if not run.count:  # rows that nobody asks about
                 results[-1][run.tokens] = 0
                 continue
-            q, k, v = (part.flatten(0, 1) for part in _parts(projected, run, heads))
-            (d_mixed,) = (part.flatten(0, 1) for part in _parts(gradients, run, heads, parts=1))
+            q, k, v = _batched(projected, run, heads)
+            (d_mixed,) = _batched(gradients, run, heads, parts=1)
             weights = next(saved)
             factor = next(saved).view(weights.shape) if dropped else None
             used = weights if factor is None else weights * factor
@@ -160,6 +165,12 @@ def _parts(tensors: Sequence[Tensor], run: _Run, heads: int, parts: int = 3) -> 
         yield from x[place].view(run.rows, -1, x.shape[1] // (heads * size), heads, size).permute(2, 0, 3, 1, 4)
 
 
+def _batched(tensors: Sequence[Tensor], run: _Run, heads: int, parts: int = 3) -> Iterator[Tensor]:
+    """The same as (rows x H, L, D), in fp32 where there is little of it."""
+    kind = torch.float32 if run.rows * run.length < SMALL else tensors[0].dtype
+    return (part.flatten(0, 1).to(kind) for part in _parts(tensors, run, heads, parts))
+
+
 def _join(tensors: Sequence[Tensor], run: _Run, heads: int, parts: Sequence[Tensor]) -> None:
     """The way back, into tensors that are there."""
     for to, part in zip(_parts(tensors, run, heads, len(parts)), parts, strict=True):
@@ -171,13 +182,14 @@ def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 
 def _attend_fused(lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, projected: Sequence[Tensor]) -> Tensor:
-    mixed: list[Tensor] = []
+    first = projected[0]
+    mixed = [first.new_zeros(len(first) - sum(counts), _width(projected))]
     for run in _runs(lengths, counts, heads, ALL):
         if run.count:
             q, k, v = _parts(projected, run, heads)
             attended = F.scaled_dot_product_attention(q, k, v)
-            mixed.append(attended.transpose(1, 2).reshape(run.rows * run.count, -1))
-    return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+            mixed.insert(-1, attended.transpose(1, 2).reshape(run.rows * run.count, -1))
+    return torch.cat(mixed)
 
 
 def _attend_padded(qkv: Tensor, lengths: tuple[int, ...], heads: int, share: float) -> Tensor:
