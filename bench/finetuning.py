@@ -25,7 +25,7 @@ import torch
 import transformers
 
 from keel.catalog import find
-from keel.interfaces import Task, Window
+from keel.interfaces import Task, Tokenizer, Window
 from keel.recipe import TaskRecipe, load_task
 from keel.stages.evaluate import evaluate
 from keel.stages.finetune import finetune
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Means and deviations by figure; ratios are those of the median times spent training; each to each peer's."""
+    """Means and deviations by figure; ratios are those of the median times spent training, each to each peer's."""
     result: dict[str, Any] = {}
     for name, found in runs.items():
         for key in found[0]:
@@ -110,11 +110,11 @@ def run_trainer(given: argparse.Namespace, overrides: list[str], folder: Path) -
     task = find("tasks", given.task)(recipe.task, recipe.data).bind(given.train)
     examples, _ = task.read(given.train)
     task = task.settle(examples)
-    trainer = make_trainer(given, recipe, task, examples, folder)
+    tokenizer = load_model(given.model).tokenizer
+    trainer = make_trainer(given, recipe, task, tokenizer, examples, folder)
     began = time.perf_counter()
     trainer.train()
     figures = {"training": time.perf_counter() - began}
-    tokenizer = load_model(given.model).tokenizer
     for name, file in judged(given).items():
         some, _ = task.read(file)
         windows, _ = task.windows(some, tokenizer)
@@ -124,9 +124,8 @@ def run_trainer(given: argparse.Namespace, overrides: list[str], folder: Path) -
 
 
 def make_trainer(
-    given: argparse.Namespace, recipe: TaskRecipe, task: Task, examples: list[Any], folder: Path
+    given: argparse.Namespace, recipe: TaskRecipe, task: Task, tokenizer: Tokenizer, examples: list[Any], folder: Path
 ) -> transformers.Trainer:
-    tokenizer = load_model(given.model).tokenizer
     dev, _ = task.read(given.dev)
     rows = [[to_row(given.task, w) for w in task.windows(some, tokenizer)[0]] for some in (examples, dev)]
     transformers.set_seed(recipe.training.seed)

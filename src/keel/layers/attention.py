@@ -199,12 +199,7 @@ def _attend_padded(qkv: Tensor, lengths: tuple[int, ...], heads: int, share: flo
     # Places are worked out from the lengths the host knows, so nothing waits for the device (`real.nonzero` would).
     place = torch.cat([torch.arange(i * longest, i * longest + n) for i, n in enumerate(lengths)]).to(qkv.device)
     padded = qkv.new_zeros(rows * longest, qkv.shape[1]).index_copy(0, place, qkv)
-    q, k, v = _by_head(padded.view(rows, longest, -1), heads)
+    everything = slice(None)
+    q, k, v = _parts([padded], _Run(rows, longest, longest, everything, everything), heads)
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None, :], dropout_p=share)
     return mixed.transpose(1, 2).reshape(rows * longest, -1).index_select(0, place)
-
-
-def _by_head(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    rows, length, triple = qkv.shape
-    q, k, v = qkv.view(rows, length, 3, heads, triple // (3 * heads)).permute(2, 0, 3, 1, 4)
-    return q, k, v

@@ -54,13 +54,11 @@ class Learner(nn.Module):
 
     def _asked(self, rows: Rows, targets: dict[str, np.ndarray]) -> np.ndarray | None:
         """The places that the objectives look at together; None: all."""
-        places = {
-            "all": lambda name: np.arange(len(rows.ids)),
-            "starts": lambda name: rows.starts,
-            "places": lambda name: targets[f"{name}.places"],
-        }
-        found = [places[str(objective.looks_at)](name) for name, objective in self.objectives.items()]
-        together = np.unique(np.concatenate(found)) if found else np.zeros(0)
+        looks = {name: str(objective.looks_at) for name, objective in self.objectives.items()}
+        if not looks or "all" in looks.values():
+            return None
+        found = [rows.starts if look == "starts" else targets[f"{name}.places"] for name, look in looks.items()]
+        together = np.unique(np.concatenate(found))
         return together if 0 < len(together) < len(rows.ids) else None
 
     def forward(self, batch: Batch) -> dict[str, Score]:
