@@ -204,7 +204,10 @@ def _read(task: Any, train: str, dev: str | None, strict: bool) -> tuple[Any, La
     examples, rejected = task.read(train)
     if not examples:
         raise UserError(f"{train}: no row can be used" + (f"; the first: {rejected[0]}" if rejected else ""))
-    settled = task.settle(examples)
+    try:
+        settled = task.settle(examples)
+    except UserError as error:  # the task knows the examples, but not their file
+        raise UserError(f"{train}: {error}") from None
     if dev:
         judged, more = settled.read(dev)
         rejected = rejected + more
