@@ -102,7 +102,8 @@ class Classify(Task):
             raise UserError("no row has a label; is it the right column?")
         if len(labels) < 2 and not self.config.several:
             raise UserError(
-                f"all {len(examples):,} rows have the label '{''.join(labels)}'; classification needs at least two. Is it the right column?"
+                f"all {len(examples):,} rows have the label '{''.join(labels)}'; classification needs at least two. "
+                "Is it the right column?"
             )
         weights = self.config.class_weights
         if weights == "auto":
