@@ -48,7 +48,8 @@ def main() -> None:
     options.add_argument("--train", required=True)
     options.add_argument("--dev", required=True)
     options.add_argument("--test", help="scored at the end too")
-    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--seeds", type=int, default=3, help="how many")
+    options.add_argument("--first-seed", type=int, default=1)
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument(
         "--run", action="append", metavar="keel|trainer:fp32|bf16", help="what takes turns; keel:fp32 and trainer:fp32"
@@ -58,7 +59,7 @@ def main() -> None:
     prepare_cpu()
     transformers.logging.set_verbosity_error()
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in given.run or ("keel:fp32", "trainer:fp32")}
-    for seed in range(1, given.seeds + 1):
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
         for name in runs:
             who, precision = name.split(":")
             with tempfile.TemporaryDirectory() as folder:

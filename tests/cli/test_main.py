@@ -195,7 +195,8 @@ def test_a_reader_that_goes_away_is_not_an_error() -> None:
 
 
 def test_ctrl_c_in_a_real_process_is_130_and_one_line(tmp_path: Path) -> None:
-    code = "from keel.cli import main; import sys, time, types\n"
+    code = "from keel.cli import main; import signal, sys, time, types\n"
+    code += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background jobs inherit it ignored
     code += "def wait(*a, **o):\n    print('ready', file=sys.stderr, flush=True); time.sleep(30)\n"
     code += "m = types.ModuleType('keel.stages.tokenizer'); m.inspect = wait\n"
     code += "sys.modules['keel.stages.tokenizer'] = m; main.main()"
