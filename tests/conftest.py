@@ -247,7 +247,7 @@ def make_rows() -> Callable[..., Any]:
             ids[start], ids[[middle, stop - 1]] = 2, 3
             special[[start, middle, stop - 1]] = True
             segments[middle + 1 : stop] = 1
-        answers = {"next_sentence": source.integers(0, 2, len(lengths))}
+        answers = {name: source.integers(0, 2, len(lengths)) for name in ("next_sentence", "sentence_order")}
         keys = source.integers(0, 2**63, len(lengths)).astype(np.uint64)
         return Rows(ids, lengths, segments, special, np.ones(total, bool), keys, answers)
 

@@ -149,39 +149,48 @@ def _read_pickled(folder: Path, wanted: Path, allowed: bool) -> dict[str, Tensor
 
 @dataclass(frozen=True)
 class Name:
-    """One row of a backbone's name table. `part` (i, n): theirs is the i-th of n equal slices of ours."""
+    """One row of a backbone's name table. `part` (i, n): theirs is the i-th of n equal slices of ours.
+
+    Several of theirs may be the same part of ours (weights that a model shares and they store apart); `turned`: theirs
+    is ours transposed."""
 
     ours: str
     theirs: str
-    part: tuple[int, int] | None = None
+    part: tuple[int, int] = (0, 1)
+    turned: bool = False
+
+    def taken_from(self, tensor: Tensor) -> Tensor:
+        """Theirs, from ours."""
+        found = tensor if self.part[1] == 1 else tensor.chunk(self.part[1])[self.part[0]]
+        return (found.t() if self.turned else found).contiguous()
 
 
 @dataclass(frozen=True)
 class Published:
     """A backbone's border with Hugging Face folders: `config.json` both ways, tensor names, and old spellings.
 
+    `classes`: those that pretrained models open as, and what they have beside the encoder: the objectives' heads, and
+    perhaps the `pooler`. The first one is taken all of whose parts the model has; the last has none.
     `heads`: for each kind of task, the class there that has such a head, and the name of its last layer.
     """
 
     model_type: str
     config_to: Callable[[Any, int], dict[str, Any]]
     config_from: Callable[[dict[str, Any], set[str]], Any]
-    names: Callable[[Any], list[Name]]
+    names: Callable[[Any, str | None], list[Name]]  # of a config, and the kind of task if there is one
     tidy: Callable[[dict[str, Tensor]], dict[str, Tensor]]
-    architecture: Callable[[set[str]], str]
+    classes: list[tuple[str, set[str]]]
     heads: dict[str, tuple[str, str]]
+
+    def best_class(self, parts: set[str]) -> tuple[str, set[str]]:
+        return next((name, has) for name, has in self.classes if has <= parts)
 
 
 def to_published(tensors: dict[str, Tensor], names: list[Name]) -> dict[str, Tensor]:
     """Our tensors under their published names; rows of the table that this model lacks are left out."""
-    published = {}
-    for name in names:
-        if name.ours in tensors:
-            tensor = tensors[name.ours]
-            published[name.theirs] = (
-                tensor if name.part is None else tensor.chunk(name.part[1])[name.part[0]]
-            ).contiguous()
-    return published
+    nameless = sorted(set(tensors) - {name.ours for name in names})
+    assert not nameless, f"no published name for {nameless[0]}: it would be lost"
+    return {name.theirs: name.taken_from(tensors[name.ours]) for name in names if name.ours in tensors}
 
 
 def from_published(published: dict[str, Tensor], names: list[Name], where: Path) -> dict[str, Tensor]:
@@ -193,14 +202,18 @@ def from_published(published: dict[str, Tensor], names: list[Name], where: Path)
         raise UserError(
             f"{where}: unexpected tensor '{unknown[0]}' ({len(unknown)} in all); is this another kind of model?"
         )
-    tensors: dict[str, Any] = {}
+    found: dict[str, dict[int, Tensor]] = {}
     for name in names:
-        if name.theirs in published:
-            tensors.setdefault(name.ours, []).append(published[name.theirs])
-    wanted = {name.ours: name.part[1] if name.part else 1 for name in names}
-    for ours, parts in tensors.items():
-        if len(parts) != wanted[ours]:
-            lost = next(n.theirs for n in names if n.ours == ours and n.theirs not in published)
-            raise UserError(f"{where}: tensor '{lost}' is missing; the file is incomplete")
-        tensors[ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return tensors
+        if name.theirs not in published:
+            continue
+        tensor = published[name.theirs].t() if name.turned else published[name.theirs]
+        parts = found.setdefault(name.ours, {})
+        if not torch.equal(parts.setdefault(name.part[0], tensor), tensor):
+            raise UserError(f"{where}: tensor '{name.theirs}' differs from the one it shares its values with")
+    for name in names:
+        if name.ours in found and name.theirs not in published:
+            raise UserError(f"{where}: tensor '{name.theirs}' is missing; the file is incomplete")
+    return {
+        ours: parts[0] if len(parts) == 1 else torch.cat([parts[i] for i in sorted(parts)])
+        for ours, parts in found.items()
+    }

@@ -92,6 +92,11 @@ class Rows:
         """Where each row begins: the place of its [CLS]."""
         return np.cumsum((0, *self.lengths))[:-1]
 
+    @property
+    def ends(self) -> np.ndarray:
+        """The place of each row's last token."""
+        return np.cumsum(self.lengths) - 1
+
     def count(self, places: np.ndarray) -> tuple[int, ...]:
         """How many of these tokens each row has."""
         return tuple(np.bincount(self.row_of_token[places], minlength=len(self.lengths)).tolist())
@@ -126,6 +131,7 @@ class Batch:
     segments: Tensor  # (T,)
     positions: Tensor  # (T,)
     starts: Tensor  # (R,)
+    ends: Tensor  # (R,)
     targets: dict[str, Tensor] = field(default_factory=dict)
     asked: Asked | None = None
 
@@ -146,6 +152,7 @@ class Batch:
             send(rows.segments),
             send(rows.position_of_token),
             send(rows.starts),
+            send(rows.ends),
             {name: send(values) for name, values in targets.items()},
             None if asked is None else Asked(send(asked), rows.count(asked)),
         )
@@ -158,6 +165,14 @@ class Encoding:
     vectors: Tensor  # (T, W)
     layers: tuple[Tensor, ...] = ()
 
+    @staticmethod
+    def of(batch: Batch, layers: Sequence[Tensor], asked: Asked | None, every_layer: bool) -> Encoding:
+        """Filler cut off; where only some places were asked for, the last layer has no others, and they become zero."""
+        tokens, last = len(batch.ids), layers[-1]
+        if asked is not None:
+            return Encoding(last.new_zeros(tokens, last.shape[1]).index_copy(0, asked.places, last))
+        return Encoding(last[:tokens], tuple(layer[:tokens] for layer in layers) if every_layer else ())
+
 
 class Backbone(nn.Module, ABC):
     """`forward(batch) -> Encoding`. No head, no loss. Subclasses carry a `Config` (pydantic) and a `config`, and
@@ -166,6 +181,9 @@ class Backbone(nn.Module, ABC):
     Fine-tuning reaches inside by three names: `tokens`, in whose place it may put a table of fewer rows; `blocks`, the
     layers from the bottom up, which may learn at different rates, not at all, or start afresh; `pooler`, which comes
     and goes with the task (the config's `pooler` says whether there is one).
+
+    `causal`: a token sees only what came before it, so a row is best known by its last token.
+    `head`: what the family has between its vectors and a guess of the token (`layers/token_head.py`).
     """
 
     Config: type[BaseModel]
@@ -173,17 +191,19 @@ class Backbone(nn.Module, ABC):
     config: Any
     width: int
     longest: int
-    tokens: nn.Module  # (T,) ids -> (T, W), with a `weight`
+    tokens: nn.Module  # (T,) ids -> (T, E), with a `weight`; E is W unless a family has smaller embeddings
     blocks: nn.ModuleList
     pooler: nn.Module | None
+    causal: bool = False
+    head: Literal["dense", "dense without biases", "plain"] = "dense"
 
     @abstractmethod
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
         """Encodes. `every_layer` also returns the vectors of each layer, embeddings first."""
 
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """(R, W): one vector per row, from its [CLS]; backbones with a pooler put it here."""
-        return vectors[batch.starts]
+        """(R, W): one vector per row, from its [CLS], or its last token; backbones with a pooler put it here."""
+        return vectors[batch.ends if self.causal else batch.starts]
 
     @abstractmethod
     def start(self, generator: torch.Generator) -> None:
@@ -191,7 +211,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def token_table(self) -> Tensor:
-        """(vocabulary, W): the input embeddings, for objectives that tie their output to them."""
+        """(vocabulary, E): the input embeddings, for objectives that tie their output to them."""
 
 
 @dataclass(frozen=True)
@@ -209,13 +229,24 @@ class Objective(nn.Module, ABC):
 
     name: str
     Config: type[BaseModel]
+    config: Any
     weight: float = 1.0  # of its loss in the sum that training minimises
-    looks_at: Literal["all", "starts", "places"] = "all"  # which vectors: all, the rows' first, `<name>.places`
+    packing: str | None = None  # the `data.packing` whose answers it learns from; None: any
+    looks_at: Literal["all", "rows", "places"] = "all"  # which vectors: all, what rows are pooled from, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0
 
     @abstractmethod
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
         """Hides: the rows as the model will see them, and the targets (names start with the objective's own)."""
+
+    def disguise(self, backbone: Backbone, batch: Batch) -> tuple[Batch, dict[str, Score]]:
+        """Hides what takes a model to hide: the batch as all objectives will see it, and what that was worth by itself
+        (names are the objective's own and a part: `replaced_token.generator`)."""
+        return batch, {}
+
+    def weights(self) -> dict[str, float]:
+        """The weight of each score, by name."""
+        return {self.name: self.weight}
 
     @abstractmethod
     def predict(self, backbone: Backbone, batch: Batch) -> Tensor:

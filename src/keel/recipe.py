@@ -43,7 +43,10 @@ class LongPhase(Section):
 
 class DataSection(Section):
     length: int = Field(128, ge=8, description="tokens in a full row")
-    packing: Literal["pairs"] = "pairs"
+    packing: Literal["pairs", "order", "full-sentences", "doc-sentences"] = Field(
+        "pairs",
+        description="pairs: for next_sentence; order: for sentence_order; else rows full of sentences",
+    )
     short_share: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
     random_share: float = Field(0.5, ge=0, le=1, description="share of pairs whose B is from another document")
     copies: int | None = Field(
@@ -83,7 +86,7 @@ class Recipe(Named):
     data: DataSection = DataSection()
     training: TrainingSettings = TrainingSettings()
 
-    def with_vocabulary(self, size: int) -> Recipe:
+    def for_tokenizer(self, size: int, padding: int) -> Recipe:
         """The same recipe with the vocabulary's size settled; a recipe that asks for another size is refused."""
         asked = self.model.backbone.vocabulary  # type: ignore[attr-defined]
         if asked not in (None, size):
@@ -91,7 +94,9 @@ class Recipe(Named):
                 f"recipe {self.name}: model.backbone.vocabulary is {asked}, but the corpus' tokenizer has {size} "
                 "tokens; use a corpus built with such a tokenizer, or --set model.backbone.vocabulary=null"
             )
-        backbone = self.model.backbone.model_copy(update={"vocabulary": size})
+        settled = {"vocabulary": size, "padding": padding}
+        known = type(self.model.backbone).model_fields
+        backbone = self.model.backbone.model_copy(update={k: v for k, v in settled.items() if k in known})
         return self.model_copy(update={"model": self.model.model_copy(update={"backbone": backbone})})
 
 
@@ -170,7 +175,18 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     }
     recipe: Recipe = _validate(Recipe, data, "", where)
     _check_lengths(recipe, where)
+    _check_packing(recipe, where)
     return recipe
+
+
+def _check_packing(recipe: Recipe, where: str) -> None:
+    for name in recipe.model.objectives:
+        wanted = catalog.find("objectives", name).packing
+        if wanted not in (None, recipe.data.packing):
+            raise UserError(
+                f"{where}: {name} learns from data.packing={wanted}, found {recipe.data.packing}; change it, or set "
+                f"model.objectives.{name}=null"
+            )
 
 
 def _check_lengths(recipe: Recipe, where: str) -> None:

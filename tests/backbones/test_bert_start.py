@@ -20,7 +20,7 @@ def first_attention(config: BertConfig, ids: np.ndarray) -> torch.Tensor:
     batch = Batch.of(rows, {})
     with torch.no_grad():
         x = model.norm(model.tokens(batch.ids) + model.segments(batch.segments) + model.positions(batch.positions))
-        attention: torch.nn.Module = model.blocks[0].attention
+        attention: torch.nn.Module = model.blocks[0].attending.attention
         q, k, _ = attention.qkv(x).view(length, 3, config.heads, -1).permute(1, 2, 0, 3)
         return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, -1)
 
@@ -45,7 +45,7 @@ def test_noise_gives_the_published_start() -> None:
     )
     model = Bert(config)
     model.start(torch.Generator().manual_seed(1))
-    for weight in (model.positions.weight.data, model.blocks[0].attention.qkv.weight.data):
+    for weight in (model.positions.weight.data, model.blocks[0].attending.attention.qkv.weight.data):
         assert float(weight.std()) == pytest.approx(config.start_deviation, rel=0.05)
         assert abs(float(weight.mean())) < 0.002
 
@@ -58,6 +58,6 @@ def test_only_queries_and_keys_of_the_first_layer_differ() -> None:
         model.start(torch.Generator().manual_seed(1))
         states.append(model.state_dict())
     different = [name for name in states[0] if not torch.equal(states[0][name], states[1][name])]
-    assert different == ["blocks.0.attention.qkv.weight"]
+    assert different == ["blocks.0.attending.attention.qkv.weight"]
     (name,) = different
     assert torch.equal(states[0][name][128:], states[1][name][128:]), "values start as noise"

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keel.corpus.pack import SPECIALS, PairPacker, Pairs
+from keel.corpus.pack_pairs import SPECIALS, PairPacker
+from keel.corpus.plan import Plan
 from keel.errors import UserError
 from keel.recipe import load
 from keel.stages.data import open_data
@@ -40,15 +41,16 @@ class Lengths:
         return document
 
 
-def plan(corpus: Lengths, length: int, seed: int = 0, short: float = 0.1, random: float = 0.5) -> Pairs:
+def plan(corpus: Lengths, length: int, seed: int = 0, short: float = 0.1, random: float = 0.5) -> Plan:
     everything = np.arange(len(corpus.bounds))
     packer = PairPacker(corpus, everything, length, short, random)  # type: ignore[arg-type]
     return packer.plan(everything, np.random.default_rng(seed))
 
 
-def rows_of(pairs: Pairs) -> list[tuple[int, int, int, int, int]]:
-    columns = (pairs.a_start, pairs.a_stop, pairs.b_start, pairs.b_stop, pairs.random)
-    return [tuple(map(int, row)) for row in zip(*columns, strict=True)]  # type: ignore[misc]
+def rows_of(pairs: Plan) -> list[tuple[int, int, int, int, int]]:
+    assert pairs.first.tolist() == list(range(0, 2 * len(pairs) + 1, 2))
+    rows = np.column_stack([pairs.ranges.reshape(-1, 4), pairs.answers["next_sentence"]])
+    return [tuple(map(int, row)) for row in rows]  # type: ignore[misc]
 
 
 sentence_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=12)
@@ -117,14 +119,14 @@ def many(seed: int, count: int, low: int, high: int) -> Lengths:
 def test_half_of_the_pairs_are_random(sentences: tuple[int, int], length: int) -> None:
     pairs = plan(many(1, 1500, *sentences), length)
     assert len(pairs) > 1500
-    assert abs(float(pairs.random.mean()) - 0.5) < 0.03
+    assert abs(float(pairs.answers["next_sentence"].mean()) - 0.5) < 0.03
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.25, 1.0])
 def test_the_share_of_random_pairs_is_the_recipes(wanted: float) -> None:
     """Long documents of short sentences: rows of one sentence, which must be random, are rare."""
     pairs = plan(many(2, 300, 40, 80), 128, random=wanted)
-    assert abs(float(pairs.random.mean()) - wanted) < 0.04
+    assert abs(float(pairs.answers["next_sentence"].mean()) - wanted) < 0.04
 
 
 def test_one_row_in_ten_aims_at_a_shorter_length() -> None:
@@ -139,9 +141,10 @@ def test_one_row_in_ten_aims_at_a_shorter_length() -> None:
 def test_truncation_takes_from_the_longer_segment_and_from_both_ends() -> None:
     """A sentence longer than the row gives its front in some rows and its back in others."""
     pairs = plan(Lengths([[5, 300]] * 200, list(range(200))), 64, short=0.0, random=0.0)
-    follows = pairs.random == 0
+    follows = pairs.answers["next_sentence"] == 0
     assert follows.any()
-    a_lengths, fronts = pairs.a_stop - pairs.a_start, pairs.b_start - pairs.a_stop
+    a_start, a_stop, b_start, _ = pairs.ranges.reshape(-1, 4).T
+    a_lengths, fronts = a_stop - a_start, b_start - a_stop
     assert (a_lengths[follows] == 5).all(), "the shorter segment keeps all of its tokens"
     assert (pairs.lengths[follows] == 64).all()
     lost = 300 - (64 - SPECIALS - 5)

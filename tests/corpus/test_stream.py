@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.corpus import stream as module
-from keel.corpus.pack import PairPacker
+from keel.corpus.pack_pairs import PairPacker
 from keel.corpus.stream import Cursor, Stream
 from keel.interfaces import Rows
 

@@ -12,13 +12,27 @@ from hypothesis import strategies as st
 
 from keel.interfaces import Asked, Rows
 from keel.layers import attention
-from keel.layers.attention import Attend, SelfAttention, _attend_padded
+from keel.layers.attention import EVERYWHERE, Attend, How, Look, SelfAttention, _attend_fused, _attend_padded
 from keel.layers.dropout import keep
 
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda some: tuple(sorted(some, reverse=True)))
 
 
-def formula(qkv: torch.Tensor, lengths: tuple[int, ...], heads: int, kept: list[torch.Tensor] | None) -> torch.Tensor:
+looks = st.builds(Look, st.none() | st.integers(0, 9), st.none() | st.integers(0, 9))
+
+
+def how(heads: int, share: float = 0.0, look: Look = EVERYWHERE) -> How:
+    """For vectors of width 8."""
+    return How(heads, (8 // heads) ** -0.5, look, share)
+
+
+def formula(
+    qkv: torch.Tensor,
+    lengths: tuple[int, ...],
+    heads: int,
+    kept: list[torch.Tensor] | None,
+    look: Look = EVERYWHERE,
+) -> torch.Tensor:
     """One row and one head at a time, as it is written in the paper."""
     width = qkv.shape[1] // 3
     size = width // heads
@@ -27,7 +41,14 @@ def formula(qkv: torch.Tensor, lengths: tuple[int, ...], heads: int, kept: list[
         columns = []
         for head in range(heads):
             q, k, v = (row[:, i * width + head * size : i * width + (head + 1) * size] for i in range(3))
-            weights = torch.softmax(q @ k.T / size**0.5, -1)
+            scores = q @ k.T / size**0.5
+            for i in range(len(row)):
+                for j in range(len(row)):
+                    if (look.before is not None and j < i - look.before) or (
+                        look.after is not None and j > i + look.after
+                    ):
+                        scores[i, j] = -torch.inf
+            weights = torch.softmax(scores, -1)
             columns.append((weights if kept is None else weights * kept[number][head]) @ v)
         rows.append(torch.cat(columns, 1))
     return torch.cat(rows)
@@ -39,10 +60,33 @@ def test_value_and_gradient_are_the_formulas(lengths: tuple[int, ...], heads: in
     torch.manual_seed(seed)
     qkv = torch.randn(sum(lengths), 24, requires_grad=True)
     wanted = torch.randn(sum(lengths), 8)
-    results = [Attend.apply(lengths, lengths, heads, 0.0, qkv), formula(qkv, lengths, heads, None)]
+    results = [Attend.apply(lengths, lengths, how(heads), qkv), formula(qkv, lengths, heads, None)]
     gradients = [torch.autograd.grad(result, qkv, wanted)[0] for result in results]
     torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(lengths, looks, st.sampled_from([2, 3, 256]), st.integers(0, 1000))
+def test_whoever_does_not_look_everywhere_gets_the_formulas_value_and_gradient(
+    lengths: tuple[int, ...], look: Look, piece: int, seed: int
+) -> None:
+    """In training, without a gradient and padded, in pieces of any size."""
+    torch.manual_seed(seed)
+    qkv = torch.randn(sum(lengths), 24, requires_grad=True)
+    wanted = torch.randn(sum(lengths), 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "PIECE", piece)
+        what = how(2, look=look)
+        results = [Attend.apply(lengths, lengths, what, qkv), formula(qkv, lengths, 2, None, look)]
+        results.append(_attend_padded(qkv, lengths, what))
+        gradients = [torch.autograd.grad(result, qkv, wanted)[0] for result in results]
+        with torch.no_grad():
+            results.append(_attend_fused(lengths, lengths, what, [qkv]))
+    for result in results:
+        torch.testing.assert_close(result, results[1], rtol=1e-5, atol=1e-5)
+    for gradient in gradients:
+        torch.testing.assert_close(gradient, gradients[1], rtol=1e-4, atol=1e-5)
 
 
 @settings(deadline=None, max_examples=30)
@@ -52,7 +96,7 @@ def test_padding_inside_the_kernel_changes_nothing(lengths: tuple[int, ...], see
     torch.manual_seed(seed)
     qkv = torch.randn(sum(lengths), 24, requires_grad=True)
     wanted = torch.randn(sum(lengths), 8)
-    results = [_attend_padded(qkv, lengths, 2, 0.0), formula(qkv, lengths, 2, None)]
+    results = [_attend_padded(qkv, lengths, how(2)), formula(qkv, lengths, 2, None)]
     gradients = [torch.autograd.grad(result, qkv, wanted)[0] for result in results]
     torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
@@ -75,7 +119,7 @@ def test_dropped_weights_have_the_formulas_gradient(together: int, monkeypatch: 
     torch.manual_seed(3)
     qkv = torch.randn(sum(lengths), 24, requires_grad=True)
     wanted = torch.randn(sum(lengths), 8)
-    ours = Attend.apply(lengths, lengths, 2, 0.5, qkv)
+    ours = Attend.apply(lengths, lengths, how(2, 0.5), qkv)
     theirs = formula(qkv, lengths, 2, drawn)
     assert {float(v) for d in drawn for v in d.unique()} == {0.0, 2.0}
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from keel.layers.attention import Attend
+from keel.layers.attention import Attend, How
 from keel.layers.dropout import Dropout, dropout
 
 
@@ -40,5 +40,5 @@ def test_same_seed_same_mask_and_none_in_evaluation() -> None:
 def test_attention_with_dropout_has_the_mean_of_attention_without() -> None:
     torch.manual_seed(5)
     qkv, lengths = torch.randn(12, 48), (6, 6)
-    mean = torch.stack([Attend.apply(lengths, lengths, 2, 0.2, qkv) for _ in range(4000)]).mean(0)
-    assert float((mean - Attend.apply(lengths, lengths, 2, 0.0, qkv)).abs().max()) < 0.08
+    mean = torch.stack([Attend.apply(lengths, lengths, How(2, 8**-0.5, share=0.2), qkv) for _ in range(4000)]).mean(0)
+    assert float((mean - Attend.apply(lengths, lengths, How(2, 8**-0.5), qkv)).abs().max()) < 0.08

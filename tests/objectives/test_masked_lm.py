@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.backbones.bert import Bert, BertConfig
+from keel.corpus.choose import special_ids
 from keel.interfaces import Batch, Rows
-from keel.objectives.masked_lm import MaskedLM, MaskedLMConfig, special_ids
+from keel.objectives.masked_lm import MaskedLM, MaskedLMConfig
 
 SIZE = 120
 
@@ -37,7 +38,7 @@ def objective(backbone: Bert, **options: float) -> MaskedLM:
     torch.manual_seed(1)
     head = MaskedLM(MaskedLMConfig(**options), backbone)
     with torch.no_grad():
-        head.bias.normal_()
+        head.head.bias.normal_()
     return head
 
 
@@ -135,7 +136,7 @@ def test_predictions_are_those_of_the_whole_computation(make_rows: Callable[...,
     hidden, targets = head.prepare(rows, Vocabulary())  # type: ignore[arg-type]
     batch = Batch.of(hidden, targets)
     vectors = backbone(batch).vectors
-    everywhere = F.linear(head.norm(F.gelu(head.dense(vectors))), backbone.tokens.weight, head.bias)
+    everywhere = F.linear(head.head.norm(F.gelu(head.head.dense(vectors))), backbone.tokens.weight, head.head.bias)
     places = torch.from_numpy(targets["masked_lm.places"])
     assert torch.allclose(head.predict(backbone, batch), everywhere[places], atol=1e-6)
     score = head(backbone, batch)["masked_lm"]

@@ -79,7 +79,7 @@ def test_the_summed_loss_is_transformers(twins: tuple[Any, Any], make_rows: Call
 
 def test_zero_means_follows(corpus: Any, tokenizer: Any) -> None:
     """transformers: 0 says B is a continuation of A. Keel's packer gives 0 to exactly such rows."""
-    from keel.corpus.pack import PairPacker
+    from keel.corpus.pack_pairs import PairPacker
     from keel.corpus.stream import Cursor, Stream
 
     documents = np.arange(corpus.documents)

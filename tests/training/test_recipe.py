@@ -263,9 +263,9 @@ def test_files_that_are_not_text_or_not_there(tmp_path: Path) -> None:
 
 def test_a_vocabulary_of_another_size_is_refused_with_the_cure() -> None:
     fixed = load("bert-tiny", ["model.backbone.vocabulary=500"])
-    assert fixed.with_vocabulary(500).model.backbone.vocabulary == 500  # type: ignore[attr-defined]
+    assert fixed.for_tokenizer(500, 0).model.backbone.vocabulary == 500  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"500.*204.*vocabulary=null"):
-        fixed.with_vocabulary(204)
-    settled = load("bert-tiny").with_vocabulary(204)
+        fixed.for_tokenizer(204, 0)
+    settled = load("bert-tiny").for_tokenizer(204, 0)
     assert settled.model.backbone.vocabulary == 204  # type: ignore[attr-defined]
     assert load("bert-tiny").model.backbone.vocabulary is None, "recipes are values: the first is as it was"  # type: ignore[attr-defined]

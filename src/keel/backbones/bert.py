@@ -16,16 +16,16 @@ Shapes: T tokens, R rows, W width.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from keel.checkpoint import Name, Published
-from keel.interfaces import Asked, Backbone, Batch, Encoding
-from keel.layers.activations import ACTIVATIONS
+from keel.interfaces import Backbone, Batch, Encoding
 from keel.layers.attention import SelfAttention
+from keel.layers.block import SHARED, AttentionShape, Block
 from keel.layers.dropout import Dropout
 from keel.layers.filler import fill_up
 from keel.layers.start import start_weights
@@ -54,13 +54,25 @@ class BertConfig(BaseModel):
     start_deviation: float = Field(0.02, gt=0)
     position_start: Literal["sinusoid", "noise"] = "sinusoid"
     attention_start: Literal["neighbours", "noise"] = "neighbours"
+    learn_positions: bool = Field(True, description="false: positions stay as they start")
+    attention: AttentionShape = AttentionShape()
     pooler: bool = True
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> BertConfig:
+    def _heads_divide_width(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         return self
+
+    @property
+    def embedding(self) -> int:
+        """The size of an embedding; that of all other vectors, unless a descendant says otherwise."""
+        return self.width
+
+    @property
+    def first_position(self) -> int:
+        """The row of the position table where a text begins."""
+        return 0
 
 
 class Bert(Backbone):
@@ -73,63 +85,52 @@ class Bert(Backbone):
         self.config = config
         self.width = config.width
         self.longest = config.positions
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.positions, config.width)
-        self.segments = nn.Embedding(config.segments, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.causal = config.attention.look == "left"
+        self.tokens = nn.Embedding(config.vocabulary, config.embedding)
+        self.positions = nn.Embedding(config.first_position + config.positions, config.embedding)
+        self.positions.weight.requires_grad_(config.learn_positions)
+        self.segments = nn.Embedding(config.segments, config.embedding)
+        self.norm = nn.LayerNorm(config.embedding, eps=config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = self._make_blocks()
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
 
+    def _make_blocks(self) -> nn.ModuleList:
+        return nn.ModuleList(Block(self.config, self.config.attention) for _ in range(self.config.layers))
+
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
-        x = self.tokens(batch.ids) + self.segments(batch.segments) + self.positions(batch.positions)
-        x = fill_up(self.dropout(self.norm(x)))
+        x = fill_up(self.embed(batch))
         layers = [x]
         asked = None if every_layer else batch.asked
         for block in self.blocks:
             x = block(x, batch.lengths, asked if block is self.blocks[-1] else None)
             layers.append(x)
-        tokens = len(batch.ids)
-        if asked is not None:
-            return Encoding(x.new_zeros(tokens, self.width).index_copy(0, asked.places, x))
-        return Encoding(x[:tokens], tuple(layer[:tokens] for layer in layers) if every_layer else ())
+        return Encoding.of(batch, layers, asked, every_layer)
+
+    def embed(self, batch: Batch) -> Tensor:
+        """(T, E): what a token is, in which segment and where."""
+        x = self.tokens(batch.ids) + self.segments(batch.segments)
+        x = x + self.positions(batch.positions + self.config.first_position)
+        embedded: Tensor = self.dropout(self.norm(x))
+        return embedded
 
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
         """(R, W): the rows' [CLS] vectors through the pooler."""
         assert self.pooler is not None, "this backbone was built without a pooler"
-        return torch.tanh(self.pooler(vectors[batch.starts]))
+        return torch.tanh(self.pooler(super().pool(vectors, batch)))
 
     def token_table(self) -> Tensor:
         return self.tokens.weight
 
     @torch.no_grad()
     def start(self, generator: torch.Generator) -> None:
-        start_weights(self, self.config.start_deviation, generator)
-        if self.config.position_start == "sinusoid":
-            wave = sinusoid(self.config.positions, self.config.width, self.config.heads)
-            self.positions.weight.copy_(wave * (self.config.start_deviation / wave.std()))
-            if self.config.attention_start == "neighbours":
-                look_at_neighbours(self.blocks[0].attention)  # type: ignore[arg-type]
-
-
-class Block(nn.Module):
-    """x = norm(x + attention(x)); x = norm(x + feed_forward(x))."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.attention = SelfAttention(config.width, config.heads, config.attention_dropout)
-        self.attention_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.grow = nn.Linear(config.width, config.feed_forward)
-        self.shrink = nn.Linear(config.feed_forward, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.dropout = Dropout(config.dropout)
-        self.activation = ACTIVATIONS[config.activation]
-
-    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None) -> Tensor:
-        """`asked`: the places whose vectors are wanted (all are looked at); None: all."""
-        mixed = self.attention(x, lengths, asked)
-        x = self.attention_norm((x if asked is None else x[asked.places]) + self.dropout(mixed))
-        return self.norm(x + self.dropout(self.shrink(self.activation(self.grow(x)))))
+        config = self.config
+        start_weights(self, config.start_deviation, generator)
+        if config.position_start == "sinusoid":
+            wave = sinusoid(config.positions, config.embedding, config.heads)
+            self.positions.weight[config.first_position :] = wave * (config.start_deviation / wave.std())
+            if config.attention_start == "neighbours" and config.attention.shared == "none":
+                look_at_neighbours(self.blocks[0].attending.attention)  # type: ignore[union-attr,arg-type]
 
 
 def sinusoid(positions: int, width: int, heads: int) -> Tensor:
@@ -191,73 +192,102 @@ CONFIG_KEYS = {
     "norm_epsilon": "layer_norm_eps",
     "start_deviation": "initializer_range",
 }
+ALIASES = {"gelu_pytorch_tanh": "gelu_new"}
 
 
 def to_published(config: BertConfig, pad: int) -> dict[str, Any]:
     ours = config.model_dump()
     return {
-        "model_type": "bert",
+        "model_type": "bert" if config.attention.scaled else "keel-bert",
         **{theirs: ours[name] for name, theirs in CONFIG_KEYS.items()},
         "pad_token_id": pad,
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
+        "is_decoder": config.attention.look == "left",
     }
 
 
 def from_published(published: dict[str, Any], tensor_names: set[str]) -> BertConfig:
-    given = {name: published[theirs] for name, theirs in CONFIG_KEYS.items() if theirs in published}
-    given["activation"] = {"gelu_pytorch_tanh": "gelu_new"}.get(
-        given.get("activation", "gelu"), given.get("activation")
-    )
-    return BertConfig(**given, pooler="bert.pooler.dense.weight" in tensor_names)
+    look = {"look": "left"} if published.get("is_decoder") else {}
+    given = renamed(published, CONFIG_KEYS)
+    return BertConfig(**given, attention=look, pooler="bert.pooler.dense.weight" in tensor_names)
 
 
-def published_names(config: BertConfig) -> list[Name]:
+def renamed(published: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+    """The published values under our names, those that are there."""
+    given = {name: published[theirs] for name, theirs in keys.items() if theirs in published}
+    if "activation" in given:
+        given["activation"] = ALIASES.get(given["activation"], given["activation"])
+    return given
+
+
+def published_names(config: BertConfig, kind: str | None) -> list[Name]:
     """Ours, theirs; head tensors stand under the objective that owns them."""
+    head = "objectives.masked_lm.head" if config.attention.look == "both" else "objectives.left_to_right.head"
+    return [
+        *encoder_names(config, "bert"),
+        *pair("backbone.pooler", "bert.pooler.dense"),
+        *pair(f"{head}.dense", "cls.predictions.transform.dense"),
+        *pair(f"{head}.norm", "cls.predictions.transform.LayerNorm"),
+        Name(f"{head}.bias", "cls.predictions.bias"),
+        *pair("objectives.next_sentence.classifier", "cls.seq_relationship"),
+    ]
+
+
+def encoder_names(config: BertConfig, prefix: str) -> list[Name]:
+    """Embeddings and blocks, which some descendants have under the same names behind another prefix."""
     names = [
-        Name("backbone.tokens.weight", "bert.embeddings.word_embeddings.weight"),
-        Name("backbone.positions.weight", "bert.embeddings.position_embeddings.weight"),
-        Name("backbone.segments.weight", "bert.embeddings.token_type_embeddings.weight"),
-        *_pair("backbone.norm", "bert.embeddings.LayerNorm"),
+        Name("backbone.tokens.weight", f"{prefix}.embeddings.word_embeddings.weight"),
+        Name("backbone.positions.weight", f"{prefix}.embeddings.position_embeddings.weight"),
+        Name("backbone.segments.weight", f"{prefix}.embeddings.token_type_embeddings.weight"),
+        *pair("backbone.norm", f"{prefix}.embeddings.LayerNorm"),
     ]
     for i in range(config.layers):
-        ours, theirs = f"backbone.blocks.{i}", f"bert.encoder.layer.{i}"
-        for part, role in enumerate(("query", "key", "value")):
-            names += _pair(f"{ours}.attention.qkv", f"{theirs}.attention.self.{role}", (part, 3))
-        names += _pair(f"{ours}.attention.out", f"{theirs}.attention.output.dense")
-        names += _pair(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm")
-        names += _pair(f"{ours}.grow", f"{theirs}.intermediate.dense")
-        names += _pair(f"{ours}.shrink", f"{theirs}.output.dense")
-        names += _pair(f"{ours}.norm", f"{theirs}.output.LayerNorm")
-    if config.pooler:
-        names += _pair("backbone.pooler", "bert.pooler.dense")
-    names += _pair("objectives.masked_lm.dense", "cls.predictions.transform.dense")
-    names += _pair("objectives.masked_lm.norm", "cls.predictions.transform.LayerNorm")
-    names += [Name("objectives.masked_lm.bias", "cls.predictions.bias")]
-    names += _pair("objectives.next_sentence.classifier", "cls.seq_relationship")
+        ours, theirs = f"backbone.blocks.{i}", f"{prefix}.encoder.layer.{i}"
+        names += projections(config, f"{ours}.attending.attention.qkv", f"{theirs}.attention.self")
+        names += pair(f"{ours}.attending.attention.out", f"{theirs}.attention.output.dense")
+        names += pair(f"{ours}.attending.norm", f"{theirs}.attention.output.LayerNorm")
+        names += pair(f"{ours}.feed.grow", f"{theirs}.intermediate.dense")
+        names += pair(f"{ours}.feed.shrink", f"{theirs}.output.dense")
+        names += pair(f"{ours}.feed.norm", f"{theirs}.output.LayerNorm")
     return names
 
 
-def _pair(ours: str, theirs: str, part: tuple[int, int] | None = None) -> list[Name]:
+def projections(config: BertConfig, ours: str, theirs: str) -> list[Name]:
+    """Query, key and value, which they store apart whether or not they are the same."""
+    roles = SHARED[config.attention.shared]
+    parts = zip(("query", "key", "value"), roles, strict=True)
+    return [name for role, part in parts for name in pair(ours, f"{theirs}.{role}", (part, max(roles) + 1))]
+
+
+def pair(ours: str, theirs: str, part: tuple[int, int] = (0, 1)) -> list[Name]:
     return [Name(f"{ours}.{kind}", f"{theirs}.{kind}", part) for kind in ("weight", "bias")]
 
 
 def tidy_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Older and partial folders, brought to the names of BertForPreTraining."""
-    tidy: dict[str, Tensor] = {}
+    tidy = {}
     for name, tensor in tensors.items():
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        if name.split(".")[0] in ("embeddings", "encoder", "pooler"):
-            name = f"bert.{name}"
-        if name != "bert.embeddings.position_ids":  # a counter that old versions saved
+        tidy[name] = tensor
+    return tidy_encoder(tidy, "bert", [("cls.predictions.decoder", "cls.predictions.bias")])
+
+
+def tidy_encoder(tensors: dict[str, Tensor], prefix: str, outputs: list[tuple[str, str]]) -> dict[str, Tensor]:
+    """Encoders saved alone get their prefix; counters, and output layers that repeat the table, are dropped.
+
+    `outputs`: an output layer that is tied to the table, and the bias it is tied to."""
+    tidy: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.split(".")[0] in ("embeddings", "encoder", "pooler", "embeddings_project"):
+            name = f"{prefix}.{name}"
+        if not name.endswith("embeddings.position_ids"):  # a counter that old versions saved
             tidy[name] = tensor
-    table = tidy.get("bert.embeddings.word_embeddings.weight")
-    for alias, original in (
-        ("cls.predictions.decoder.weight", table),
-        ("cls.predictions.decoder.bias", tidy.get("cls.predictions.bias")),
-    ):
-        if alias in tidy and original is not None and torch.equal(tidy[alias], original):
-            del tidy[alias]
+    table = tidy.get(f"{prefix}.embeddings.word_embeddings.weight")
+    for layer, bias in outputs:
+        for alias, original in ((f"{layer}.weight", table), (f"{layer}.bias", tidy.get(bias))):
+            if alias in tidy and alias != bias and original is not None and torch.equal(tidy[alias], original):
+                del tidy[alias]
     return tidy
 
 
@@ -270,15 +300,14 @@ HEADS = {
 }
 
 
-def architecture(objectives: set[str]) -> str:
-    """The class that has these heads."""
-    for kind in objectives & set(HEADS):
-        return HEADS[kind][0]
-    if not objectives & {"masked_lm", "next_sentence"}:
-        return "BertModel"
-    if "next_sentence" not in objectives:
-        return "BertForMaskedLM"
-    return "BertForPreTraining" if "masked_lm" in objectives else "BertForNextSentencePrediction"
+CLASSES: list[tuple[str, set[str]]] = [
+    ("BertForPreTraining", {"masked_lm", "next_sentence", "pooler"}),
+    ("BertForMaskedLM", {"masked_lm"}),
+    ("BertForNextSentencePrediction", {"next_sentence", "pooler"}),
+    ("BertLMHeadModel", {"left_to_right"}),
+    ("BertModel", {"pooler"}),
+    ("BertModel", set()),
+]
 
 
-Bert.published = Published("bert", to_published, from_published, published_names, tidy_published, architecture, HEADS)
+Bert.published = Published("bert", to_published, from_published, published_names, tidy_published, CLASSES, HEADS)

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from keel.corpus.pack import PairPacker, Pairs
+from keel.corpus.plan import Packer, Plan
 from keel.corpus.store import Corpus
 from keel.errors import UserError
 from keel.interfaces import Rows, Tokenizer
@@ -45,7 +45,7 @@ class Stream:
         self,
         corpus: Corpus,
         documents: np.ndarray,
-        packer: PairPacker,
+        packer: Packer,
         tokenizer: Tokenizer,
         seed: int,
         copies: int | None,
@@ -61,17 +61,17 @@ class Stream:
 
     def take(self, cursor: Cursor, tokens: int) -> tuple[Rows, Cursor]:
         """Rows of together at most `tokens` tokens (but at least one row), longest first."""
-        parts: list[tuple[Pairs, np.ndarray, np.ndarray]] = []
+        parts: list[tuple[Plan, np.ndarray, np.ndarray]] = []
         room = tokens
         while True:
-            pairs, order, keys = self._block(cursor.epoch, cursor.block)
+            plan, order, keys = self._block(cursor.epoch, cursor.block)
             ahead = order[cursor.row :]
-            fitting = int(np.searchsorted(np.cumsum(pairs.lengths[ahead[: room + 1]]), room, side="right"))
+            fitting = int(np.searchsorted(np.cumsum(plan.lengths[ahead[: room + 1]]), room, side="right"))
             fitting = fitting or (0 if parts else min(1, len(ahead)))
             chosen = ahead[:fitting]
             if len(chosen):
-                parts.append((pairs, chosen, keys[chosen]))
-                room -= int(pairs.lengths[chosen].sum())
+                parts.append((plan, chosen, keys[chosen]))
+                room -= int(plan.lengths[chosen].sum())
             cursor = Cursor(cursor.epoch, cursor.block, cursor.row + fitting)
             if cursor.row < len(order):
                 return self._assemble(parts), cursor
@@ -90,49 +90,53 @@ class Stream:
         cuts = np.searchsorted(filled, np.arange(BLOCK_TOKENS, filled[-1], BLOCK_TOKENS))
         return [block for block in np.split(documents, np.unique(cuts)) if len(block)]
 
-    def _plan_block(self, epoch: int, block: int) -> tuple[Pairs, np.ndarray, np.ndarray]:
-        """The block's pairs, the order in which they come, and their keys."""
+    def _plan_block(self, epoch: int, block: int) -> tuple[Plan, np.ndarray, np.ndarray]:
+        """The block's rows, the order in which they come, and their keys."""
         copy = self._copy(epoch)
         documents = self._epoch_blocks(epoch)[block]
-        pairs = self.packer.plan(documents, np.random.Generator(np.random.PCG64(seed_of(self.seed, PLAN, copy, block))))
-        if not len(pairs):
+        plan = self.packer.plan(documents, np.random.Generator(np.random.PCG64(seed_of(self.seed, PLAN, copy, block))))
+        if not len(plan):
             raise UserError(f"{self.corpus.path}: no rows could be packed; the corpus has no text")
-        index = np.arange(len(pairs))
+        index = np.arange(len(plan))
         order = np.argsort(mix(self.seed, SHUFFLE, epoch, block, index), kind="stable")
-        return pairs, order, mix(self.seed, ROW, copy, block, index)
+        return plan, order, mix(self.seed, ROW, copy, block, index)
 
     def _copy(self, epoch: int) -> int:
         return epoch % self.copies if self.copies else epoch
 
-    def _assemble(self, parts: list[tuple[Pairs, np.ndarray, np.ndarray]]) -> Rows:
-        rows = [(pairs, int(i), key) for pairs, chosen, keys in parts for i, key in zip(chosen, keys, strict=True)]
+    def _assemble(self, parts: list[tuple[Plan, np.ndarray, np.ndarray]]) -> Rows:
+        rows = [(plan, int(i), key) for plan, chosen, keys in parts for i, key in zip(chosen, keys, strict=True)]
         rows.sort(key=lambda row: -int(row[0].lengths[row[1]]))
         return assemble(self.corpus, self.tokenizer, rows)
 
 
-def assemble(corpus: Corpus, tokenizer: Tokenizer, rows: list[tuple[Pairs, int, np.uint64]]) -> Rows:
-    """Reads the tokens of planned rows: [CLS] A [SEP] B [SEP]."""
+def assemble(corpus: Corpus, tokenizer: Tokenizer, rows: list[tuple[Plan, int, np.uint64]]) -> Rows:
+    """Reads the tokens of planned rows: [CLS], then each range with a [SEP] behind it."""
     cls, sep = np.array([tokenizer.cls]), np.array([tokenizer.sep])
     mark = np.array([True])
-    ids, starts, segments, special, lengths, random = [], [], [], [], [], []
-    for pairs, i, _ in rows:
-        a, b = (int(pairs.a_start[i]), int(pairs.a_stop[i])), (int(pairs.b_start[i]), int(pairs.b_stop[i]))
-        ids += [cls, corpus.ids(*a), sep, corpus.ids(*b), sep]
-        starts += [mark, corpus.word_starts(*a), mark, corpus.word_starts(*b), mark]
-        n_a, n_b = a[1] - a[0], b[1] - b[0]
-        length = n_a + n_b + 3
-        segments.append(np.repeat((0, 1), (n_a + 2, n_b + 1)))
+    ids, starts, segments, special = [], [], [], []
+    for plan, number, _ in rows:
+        ids.append(cls)
+        starts.append(mark)
+        sizes = []
+        for a, b in plan.row(number):
+            ids += [corpus.ids(a, b), sep]
+            starts += [corpus.word_starts(a, b), mark]
+            sizes.append(b - a + 1)
+        length = 1 + sum(sizes)
+        segments.append(
+            np.repeat(range(len(sizes)), [1 + sizes[0], *sizes[1:]]) if plan.segmented else np.zeros(length)
+        )
         places = np.zeros(length, bool)
-        places[[0, n_a + 1, -1]] = True
+        places[np.cumsum([0, *sizes])] = True
         special.append(places)
-        lengths.append(length)
-        random.append(int(pairs.random[i]))
+    answers = {name: np.array([plan.answers[name][number] for plan, number, _ in rows]) for name in rows[0][0].answers}
     return Rows(
         np.concatenate(ids).astype(np.int64),
-        tuple(lengths),
-        np.concatenate(segments),
+        tuple(int(plan.lengths[number]) for plan, number, _ in rows),
+        np.concatenate(segments).astype(np.int64),
         np.concatenate(special),
         np.concatenate(starts),
         np.array([key for _, _, key in rows], dtype=np.uint64),
-        {"next_sentence": np.array(random)},
+        answers,
     )

@@ -11,7 +11,10 @@ Notable choices
   the kernel calls where every row has another length, and a row's weights stay in the cache. torch's fused kernel has
   no dropout there, and its bf16 gradient took three times as long (docs/notebook.md); without a gradient it is fastest.
 - On an accelerator one padded, masked call beats many small ones; padding lives and dies inside `_attend_padded`.
-- Query, key and value come from one matrix product; published checkpoints store three (see the name tables).
+- Query, key and value come from one matrix product; published checkpoints store three (see the name tables). The same
+  product may serve in several roles (`roles`): that is all the ablation "which projections are needed" takes.
+- A token that does not look everywhere (`Look`) costs what it looks at: long rows go through in pieces of queries, each
+  with the keys that some query of it sees.
 
 Shapes: T tokens, R rows, L length, W width, H heads, D = W / H.
 """
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -29,38 +33,131 @@ from torch import Tensor, nn
 
 from keel.interfaces import Asked
 from keel.layers.dropout import keep
+from keel.layers.rotary import Turn
 
 ALL = 1 << 62
 SMALL = 512  # tokens of rows of one length; fewer are not worth a bf16 product (see `layers/filler.py`)
 TOGETHER = 1 << 20  # attention weights that are computed at once in training
+PIECE = 256  # queries of a long row that are computed at once, where they do not look everywhere
+ROLES = (0, 1, 2)  # which third of the product serves as query, key and value
+
+
+@dataclass(frozen=True)
+class Look:
+    """How many tokens before and after itself a token looks at; None: all of its row."""
+
+    before: int | None = None
+    after: int | None = None
+
+    def pieces(self, length: int) -> Iterator[tuple[slice, slice]]:
+        """Queries of a row that are computed together, and the keys that they see."""
+        size = length if self == EVERYWHERE else PIECE
+        for first in range(0, length, size):
+            stop = min(first + size, length)
+            yield (
+                slice(first, stop),
+                slice(
+                    0 if self.before is None else max(0, first - self.before),
+                    length if self.after is None else min(length, stop + self.after),
+                ),
+            )
+
+    def hides(self, queries: slice, keys: slice) -> Tensor | None:
+        """(queries, keys) bool: the keys of a piece that a query does not see; None: it sees them all."""
+        return None if self == EVERYWHERE else _hidden(self, queries.start, queries.stop, keys.start, keys.stop)
+
+
+EVERYWHERE = Look()
+LEFT = Look(None, 0)
+
+
+@lru_cache(maxsize=64)
+def _hidden(look: Look, first: int, stop: int, first_key: int, stop_key: int) -> Tensor | None:
+    before = ALL if look.before is None else look.before
+    after = ALL if look.after is None else look.after
+    if stop - 1 - first_key <= before and stop_key - 1 - first <= after:
+        return None
+    with torch.inference_mode(False):  # it is kept, and used in training too
+        shift = torch.arange(first_key, stop_key) - torch.arange(first, stop)[:, None]
+        return (shift < -before) | (shift > after)
+
+
+@dataclass(frozen=True)
+class How:
+    """What an attention layer does with queries, keys and values."""
+
+    heads: int
+    scale: float
+    look: Look = EVERYWHERE
+    share: float = 0.0  # of the weights that are dropped
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, width: int, heads: int, share: float) -> None:
+    """`scale`: of the dot products; None: 1 / sqrt(D)."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        share: float,
+        *,
+        bias: bool = True,
+        look: Look = EVERYWHERE,
+        roles: tuple[int, int, int] = ROLES,
+        scale: float | None = None,
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.share = share  # of the attention weights dropped in training
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.look = look
+        self.roles = roles
+        self.scale = (width // heads) ** -0.5 if scale is None else scale
+        self.qkv = nn.Linear(width, (max(roles) + 1) * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
 
-    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None) -> Tensor:
-        """`asked`: the places whose result is wanted; None: all. Everything is looked at all the same."""
-        share = self.share if self.training else 0.0
-        if x.device.type != "cpu":
-            mixed = _attend_padded(self.qkv(x), lengths, self.heads, share)
+    def forward(
+        self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None, turn: Turn | None = None
+    ) -> Tensor:
+        """`asked`: the places whose result is wanted; None: all. Everything is looked at all the same.
+
+        `turn`: rotates queries and keys by their positions."""
+        how = How(self.heads, self.scale, self.look, self.share if self.training else 0.0)
+        if x.device.type != "cpu" or (asked is not None and self.look != EVERYWHERE):
+            mixed = self._mix(self._project(x, None, turn), lengths, lengths, how)
             return self.out(mixed if asked is None else mixed[asked.places])
-        projected, counts = self._project(x, asked), lengths if asked is None else asked.counts
-        if share or torch.is_grad_enabled():
-            return self.out(Attend.apply(lengths, counts, self.heads, share, *projected))
-        return self.out(_attend_fused(lengths, counts, self.heads, projected))
+        counts = lengths if asked is None else asked.counts
+        return self.out(self._mix(self._project(x, asked, turn), lengths, counts, how))
 
-    def _project(self, x: Tensor, asked: Asked | None) -> list[Tensor]:
+    def _mix(self, projected: list[Tensor], lengths: tuple[int, ...], counts: tuple[int, ...], how: How) -> Tensor:
+        if projected[0].device.type != "cpu":
+            return _attend_padded(projected[0], lengths, how)
+        if how.share or torch.is_grad_enabled():
+            mixed: Tensor = Attend.apply(lengths, counts, how, *projected)
+            return mixed
+        return _attend_fused(lengths, counts, how, projected)
+
+    def _project(self, x: Tensor, asked: Asked | None, turn: Turn | None) -> list[Tensor]:
         """Queries, keys and values in one tensor; or queries of the asked places, and the rest in another."""
         if asked is None:
-            return [self.qkv(x)]
-        weight, bias, width = self.qkv.weight, self.qkv.bias, x.shape[1]
-        queries = F.linear(x[asked.places], weight[:width], bias[:width])
-        return [queries, F.linear(x, weight[width:], bias[width:])]
+            found = self._in_roles(self.qkv(x), self.roles)
+            return [found if turn is None else turn(found, 2 * self.heads)]
+        queries, rest = self._rows_of(x[asked.places], self.roles[:1]), self._rows_of(x, self.roles[1:])
+        if turn is not None:
+            queries, rest = turn.at(asked.places)(queries, self.heads), turn(rest, self.heads)
+        return [queries, rest]
+
+    def _rows_of(self, x: Tensor, roles: tuple[int, ...]) -> Tensor:
+        """The product with only those thirds of the matrix that have one of these roles."""
+        width, first, stop = x.shape[1], min(roles), max(roles) + 1
+        weight, bias = self.qkv.weight[first * width : stop * width], self.qkv.bias
+        found = F.linear(x, weight, None if bias is None else bias[first * width : stop * width])
+        return self._in_roles(found, tuple(role - first for role in roles))
+
+    def _in_roles(self, found: Tensor, roles: tuple[int, ...]) -> Tensor:
+        if roles == tuple(range(len(roles))):
+            return found
+        parts = found.chunk(max(roles) + 1, 1)
+        return torch.cat([parts[role] for role in roles], 1)
 
 
 def padding_share(lengths: tuple[int, ...], device: torch.device) -> float:
@@ -71,38 +168,37 @@ def padding_share(lengths: tuple[int, ...], device: torch.device) -> float:
 
 
 class Attend(torch.autograd.Function):
-    """softmax(Q K^T / sqrt(D)) V with dropout on the weights. The weights are fp32 also where the vectors are bf16."""
+    """softmax(Q K^T x scale) V with dropout on the weights. The weights are fp32 also where the vectors are bf16."""
 
     @staticmethod
-    def forward(
-        ctx: Any, lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, share: float, *projected: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, lengths: tuple[int, ...], counts: tuple[int, ...], how: How, *projected: Tensor) -> Tensor:
         first = projected[0]
         mixed = first.new_empty(len(first), _width(projected))
         mixed[sum(counts) :] = 0
-        runs = list(_runs(lengths, counts, heads, TOGETHER))
-        factors: Sequence[Tensor | None] = [None] * len(runs)
-        if share:  # one draw for all rows
-            sizes = [run.rows * heads * run.count * run.length for run in runs]
-            factors = keep(sum(sizes), share, torch.float32, first.device).split(sizes)
+        runs = list(_runs(lengths, counts, how.heads, TOGETHER))
+        draw = _Draw(runs, how, first.device)
         saved = []
         with torch.autocast("cpu", enabled=False):
-            for run, factor in zip(runs, factors, strict=True):
+            for run in runs:
                 if not run.count:
                     continue
-                q, k, v = _batched(projected, run, heads)
-                weights = torch.softmax(_product(q, k.transpose(1, 2), q.shape[-1] ** -0.5), -1, dtype=torch.float32)
-                used = weights if factor is None else weights * factor.view(weights.shape)
-                _join([mixed], run, heads, [torch.bmm(used.to(v.dtype), v)])
-                saved += [weights] if factor is None else [weights, factor]
+                q, k, v = _batched(projected, run, how.heads)
+                found = []
+                for queries, keys in run.pieces(how.look):
+                    weights = _weights(q[:, queries], k[:, keys], how, queries, keys)
+                    factor = draw.next(weights.shape)
+                    used = weights if factor is None else weights * factor
+                    found.append(torch.bmm(used.to(v.dtype), v[:, keys]))
+                    saved += [weights] if factor is None else [weights, factor]
+                _join([mixed], run, how.heads, [_cat(found)])
         ctx.save_for_backward(*projected, *saved)
-        ctx.given = runs, heads, bool(share), len(projected)
+        ctx.given = runs, how, len(projected)
         return mixed
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         """With U = dropped W: dV = U^T dO; dW = (dO V^T) dropped alike; dS is the softmax's; dQ = dS K, dK = dS^T Q."""
-        runs, heads, dropped, count = ctx.given
+        runs, how, count = ctx.given
         projected, saved = ctx.saved_tensors[:count], iter(ctx.saved_tensors[count:])
         results = [torch.empty_like(x) for x in projected]
         for x, used in zip(results, (runs[-1].asked.stop, runs[-1].tokens.stop), strict=False):
@@ -111,19 +207,63 @@ class Attend(torch.autograd.Function):
             if not run.count:  # rows that nobody asks about
                 results[-1][run.tokens] = 0
                 continue
-            q, k, v = _batched(projected, run, heads)
-            (d_mixed,) = _batched(gradients, run, heads, parts=1)
-            weights = next(saved)
-            factor = next(saved).view(weights.shape) if dropped else None
-            used = weights if factor is None else weights * factor
-            d_v = torch.bmm(used.to(v.dtype).transpose(1, 2), d_mixed)
-            d_used = torch.bmm(d_mixed, v.transpose(1, 2))
-            d_weights = (d_used if factor is None else d_used * factor).to(weights.dtype)
-            d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).to(q.dtype)
-            scale = q.shape[-1] ** -0.5
-            d_q, d_k = _product(d_scores, k, scale), _product(d_scores.transpose(1, 2), q, scale)
-            _join(results, run, heads, [d_q, d_k, d_v])
-        return None, None, None, None, *results
+            q, k, v = _batched(projected, run, how.heads)
+            (d_mixed,) = _batched(gradients, run, how.heads, parts=1)
+            pieces, found = list(run.pieces(how.look)), []
+            for queries, keys in pieces:
+                weights, factor = next(saved), next(saved) if how.share else None
+                used = weights if factor is None else weights * factor
+                d_piece = d_mixed[:, queries]
+                d_v = torch.bmm(used.to(v.dtype).transpose(1, 2), d_piece)
+                d_used = torch.bmm(d_piece, v[:, keys].transpose(1, 2))
+                d_weights = (d_used if factor is None else d_used * factor).to(weights.dtype)
+                d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).to(q.dtype)
+                d_k = _product(d_scores.transpose(1, 2), q[:, queries], how.scale)
+                found.append((_product(d_scores, k[:, keys], how.scale), d_k, d_v))
+            queries_, keys_, values_ = (list(parts) for parts in zip(*found, strict=True))
+            places = [keys for _, keys in pieces]
+            _join(results, run, how.heads, [_cat(queries_), _sum(keys_, places, k), _sum(values_, places, v)])
+        return None, None, None, *results
+
+
+def _weights(q: Tensor, k: Tensor, how: How, queries: slice, keys: slice) -> Tensor:
+    scores = _product(q, k.transpose(1, 2), how.scale)
+    hidden = how.look.hides(queries, keys)
+    return torch.softmax(scores if hidden is None else scores.masked_fill_(hidden, -torch.inf), -1, torch.float32)
+
+
+class _Draw:
+    """Dropout's factors, drawn once for all rows."""
+
+    def __init__(self, runs: Sequence[_Run], how: How, device: torch.device) -> None:
+        sizes = [
+            run.rows * how.heads * _size(queries) * _size(keys)
+            for run in runs
+            if run.count and how.share
+            for queries, keys in run.pieces(how.look)
+        ]
+        self._parts = iter(keep(sum(sizes), how.share, torch.float32, device).split(sizes)) if sizes else None
+
+    def next(self, shape: torch.Size) -> Tensor | None:
+        return next(self._parts).view(shape) if self._parts else None
+
+
+def _size(place: slice) -> int:
+    return int(place.stop - place.start)
+
+
+def _cat(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def _sum(parts: list[Tensor], places: list[slice], like: Tensor) -> Tensor:
+    """Pieces that overlap, added up where they belong."""
+    if len(parts) == 1:
+        return parts[0]
+    total = torch.zeros_like(like)
+    for part, place in zip(parts, places, strict=True):
+        total[:, place] += part
+    return total
 
 
 @dataclass(frozen=True)
@@ -140,6 +280,10 @@ class _Run:
     def places(self) -> tuple[slice, slice]:
         """Where queries stand, and keys and values where they have a tensor of their own."""
         return self.asked, self.tokens
+
+    def pieces(self, look: Look) -> Iterator[tuple[slice, slice]]:
+        """Queries that are computed together, and the keys that they see."""
+        return look.pieces(self.length) if look != EVERYWHERE else iter([(slice(0, self.count), slice(0, self.length))])
 
 
 def _runs(lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, together: int) -> Iterator[_Run]:
@@ -181,25 +325,35 @@ def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
     return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
 
 
-def _attend_fused(lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, projected: Sequence[Tensor]) -> Tensor:
+def _attend_fused(lengths: tuple[int, ...], counts: tuple[int, ...], how: How, projected: Sequence[Tensor]) -> Tensor:
     first = projected[0]
     mixed = [first.new_zeros(len(first) - sum(counts), _width(projected))]
-    for run in _runs(lengths, counts, heads, ALL):
+    for run in _runs(lengths, counts, how.heads, ALL):
         if run.count:
-            q, k, v = _parts(projected, run, heads)
-            attended = F.scaled_dot_product_attention(q, k, v)
-            mixed.insert(-1, attended.transpose(1, 2).reshape(run.rows * run.count, -1))
+            q, k, v = _parts(projected, run, how.heads)
+            found = []
+            for queries, keys in run.pieces(how.look):
+                hidden = how.look.hides(queries, keys)
+                seen = None if hidden is None else ~hidden
+                q_k_v = q[:, :, queries], k[:, :, keys], v[:, :, keys]
+                found.append(F.scaled_dot_product_attention(*q_k_v, attn_mask=seen, scale=how.scale).transpose(1, 2))
+            mixed.insert(-1, _cat(found).reshape(run.rows * run.count, -1))
     return torch.cat(mixed)
 
 
-def _attend_padded(qkv: Tensor, lengths: tuple[int, ...], heads: int, share: float) -> Tensor:
+def _attend_padded(qkv: Tensor, lengths: tuple[int, ...], how: How) -> Tensor:
     rows, longest = len(lengths), max(lengths)
     length = torch.tensor(lengths, device=qkv.device)
-    real = torch.arange(longest, device=qkv.device) < length[:, None]  # (R, L)
-    # Places are worked out from the lengths the host knows, so nothing waits for the device (`real.nonzero` would).
+    seen = (torch.arange(longest, device=qkv.device) < length[:, None])[:, None, None, :]  # (R, 1, 1, L)
+    hidden = how.look.hides(slice(0, longest), slice(0, longest))
+    if hidden is not None:
+        seen = seen & ~hidden.to(qkv.device)
+        # What stands behind a row's end looks at itself, for a softmax over nothing is not a number.
+        seen = seen | torch.eye(longest, dtype=torch.bool, device=qkv.device)
+    # Places are worked out from the lengths the host knows, so nothing waits for the device (`nonzero` would).
     place = torch.cat([torch.arange(i * longest, i * longest + n) for i, n in enumerate(lengths)]).to(qkv.device)
-    padded = qkv.new_zeros(rows * longest, qkv.shape[1]).index_copy(0, place, qkv)
+    padded = qkv.new_zeros(rows * longest, qkv.shape[1]).index_copy(0, place, qkv[: len(place)])
     everything = slice(None)
-    q, k, v = _parts([padded], _Run(rows, longest, longest, everything, everything), heads)
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None, :], dropout_p=share)
+    q, k, v = _parts([padded], _Run(rows, longest, longest, everything, everything), how.heads)
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=how.share, scale=how.scale)
     return mixed.transpose(1, 2).reshape(rows * longest, -1).index_select(0, place)

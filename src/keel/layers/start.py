@@ -12,7 +12,7 @@ def start_weights(module: nn.Module, deviation: float, generator: torch.Generato
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             part.weight.normal_(0.0, deviation, generator=generator)
-        if isinstance(part, nn.Linear):
+        if isinstance(part, nn.Linear) and part.bias is not None:
             part.bias.zero_()
         if isinstance(part, nn.LayerNorm):
             part.reset_parameters()

@@ -23,25 +23,26 @@ class NextSentenceConfig(BaseModel):
 
 class NextSentence(Objective):
     name = "next_sentence"
-    looks_at = "starts"
+    packing = "pairs"
+    looks_at = "rows"
     Config = NextSentenceConfig
 
     def __init__(self, config: NextSentenceConfig, backbone: Backbone) -> None:
         super().__init__()
         if not getattr(backbone, "pooler", None):
-            raise UserError("next_sentence needs a backbone with a pooler: set model.backbone.pooler=true")
+            raise UserError(f"{self.name} needs a backbone with a pooler: set model.backbone.pooler=true")
         self.config = config
         self.weight = config.weight
         self.classifier = nn.Linear(backbone.width, 2)
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
-        return rows, {"next_sentence.answers": rows.answers["next_sentence"]}
+        return rows, {f"{self.name}.answers": rows.answers[self.name]}
 
     def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
         logits: Tensor = self.classifier(backbone.pool(backbone(batch).vectors, batch))
         return logits
 
     def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
-        logits, answers = self.predict(backbone, batch), batch.targets["next_sentence.answers"]
+        logits, answers = self.predict(backbone, batch), batch.targets[f"{self.name}.answers"]
         loss = F.cross_entropy(logits, answers, reduction="sum")
         return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from keel.corpus.pack import PairPacker
+from keel.corpus.pack_order import OrderPacker
+from keel.corpus.pack_pairs import PairPacker
+from keel.corpus.pack_sentences import SentencePacker
+from keel.corpus.plan import Packer
 from keel.corpus.store import Corpus
 from keel.corpus.stream import Cursor, Stream
 from keel.errors import UserError
 from keel.interfaces import Rows
 from keel.randomness import seed_of
-from keel.recipe import Recipe
+from keel.recipe import DataSection, Recipe
 from keel.tokenizers.wordpiece import WordPiece
 
 
@@ -52,10 +55,10 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
             f"{corpus_path} was built with another tokenizer than {tokenizer_path}; leave --tokenizer out to use the "
             "corpus' own, or build a corpus with this one"
         )
-    recipe = recipe.with_vocabulary(tokenizer.size)
+    recipe = recipe.for_tokenizer(tokenizer.size, tokenizer.pad)
     all_documents = np.arange(corpus.documents)
     kept, held = all_documents[~corpus.held_out], all_documents[corpus.held_out]
-    if not _differ(corpus, kept):
+    if recipe.data.packing == "pairs" and not _differ(corpus, kept):
         raise UserError(
             f"{corpus_path}: has {len(kept)} training documents, none different from the others; pairs need two"
         )
@@ -79,9 +82,16 @@ def _differ(corpus: Corpus, documents: np.ndarray) -> bool:
 def _stream(
     corpus: Corpus, tokenizer: WordPiece, documents: np.ndarray, pool: np.ndarray, recipe: Recipe, length: int
 ) -> Stream:
-    data = recipe.data
-    packer = PairPacker(corpus, pool, length, data.short_share, data.random_share)
-    return Stream(corpus, documents, packer, tokenizer, seed_of(recipe.training.seed, length), data.copies)
+    packer = _packer(corpus, pool, recipe.data, length)
+    return Stream(corpus, documents, packer, tokenizer, seed_of(recipe.training.seed, length), recipe.data.copies)
+
+
+def _packer(corpus: Corpus, pool: np.ndarray, data: DataSection, length: int) -> Packer:
+    if data.packing == "pairs":
+        return PairPacker(corpus, pool, length, data.short_share, data.random_share)
+    if data.packing == "order":
+        return OrderPacker(corpus, length, data.short_share)
+    return SentencePacker(corpus, length, data.short_share, data.packing == "full-sentences")
 
 
 def _evaluation_rows(stream: Stream, recipe: Recipe) -> list[Rows]:

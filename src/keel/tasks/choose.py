@@ -152,7 +152,7 @@ class ChooseObjective(Objective):
 
     def __init__(self, config: ChooseConfig, backbone: Backbone) -> None:
         super().__init__()
-        self.looks_at = "starts" if config.pooling == "cls" else "all"
+        self.looks_at = "rows" if config.pooling == "cls" else "all"
         self.pooling = make_pooling(config.pooling, backbone.width)
         self.dropout = Dropout(config.dropout)
         self.out = nn.Linear(backbone.width, 1)

@@ -218,7 +218,7 @@ class ClassifyObjective(Objective):
         assert config.labels is not None, "labels are settled before the head is built"
         self.several = config.several
         self.smoothing = config.smoothing
-        self.looks_at = "starts" if config.pooling == "cls" else "all"
+        self.looks_at = "rows" if config.pooling == "cls" else "all"
         self.pooling = make_pooling(config.pooling, backbone.width)
         self.dropout = Dropout(config.dropout)
         self.out = nn.Linear(backbone.width, len(config.labels))

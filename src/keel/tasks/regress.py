@@ -108,7 +108,7 @@ class RegressObjective(Objective):
 
     def __init__(self, config: RegressConfig, backbone: Backbone) -> None:
         super().__init__()
-        self.looks_at = "starts" if config.pooling == "cls" else "all"
+        self.looks_at = "rows" if config.pooling == "cls" else "all"
         self.pooling = make_pooling(config.pooling, backbone.width)
         self.dropout = Dropout(config.dropout)
         self.out = nn.Linear(backbone.width, 1)

@@ -57,23 +57,33 @@ class Learner(nn.Module):
         looks = {name: str(objective.looks_at) for name, objective in self.objectives.items()}
         if not looks or "all" in looks.values():
             return None
-        found = [rows.starts if look == "starts" else targets[f"{name}.places"] for name, look in looks.items()]
+        pooled = rows.ends if self.backbone.causal else rows.starts
+        found = [pooled if look == "rows" else targets[f"{name}.places"] for name, look in looks.items()]
         together = np.unique(np.concatenate(found))
         return together if 0 < len(together) < len(rows.ids) else None
 
-    def forward(self, batch: Batch) -> dict[str, Score]:
-        backbone = Once(self.seen)
+    def disguise(self, batch: Batch) -> tuple[Batch, dict[str, Score]]:
+        """Lets each objective hide what takes a model to hide."""
         scores: dict[str, Score] = {}
+        for objective in self.objectives.values():
+            batch, more = objective.disguise(self.seen, batch)  # type: ignore[operator]
+            scores |= more
+        return batch, scores
+
+    def forward(self, batch: Batch) -> dict[str, Score]:
+        batch, scores = self.disguise(batch)
+        backbone = Once(self.seen)
         for objective in self.objectives.values():
             scores |= objective(backbone, batch)
         return scores
 
-    def weight_of(self, score_name: str) -> float:
-        return float(self.objectives[score_name].weight)  # type: ignore[arg-type]
+    def weights(self) -> dict[str, float]:
+        """The weight of every score, by name."""
+        return {name: weight for objective in self.objectives.values() for name, weight in objective.weights().items()}  # type: ignore[operator]
 
     def answer_counts(self, batch: Batch) -> dict[str, int]:
-        """How many answers each objective will score in this batch, known before the forward pass."""
-        return {name: batch.targets[f"{name}.answers"].shape[0] for name in self.objectives}
+        """How many answers each score will be over in this batch, known before the forward pass."""
+        return {name: batch.targets[f"{name}.answers"].shape[0] for name in self.weights()}
 
     def named_tensors(self) -> dict[str, Tensor]:
         return {name: tensor.detach() for name, tensor in self.state_dict().items()}

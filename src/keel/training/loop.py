@@ -286,7 +286,8 @@ def _right(score: Score) -> Tensor:
 
 
 def _objective_sum(learner: Learner, scores: dict[str, Score], counts: dict[str, int]) -> Tensor:
-    terms = [score.loss * (learner.weight_of(name) / max(1, counts[name])) for name, score in scores.items()]
+    weights = learner.weights()
+    terms = [score.loss * (weights[name] / max(1, counts[name])) for name, score in scores.items()]
     return torch.stack(terms).sum()
 
 

@@ -8,8 +8,8 @@ Notable choices
   it; only whole heads may be absent, and then the model simply does not have that ability.
 - What a task needs beside the weights (labels, lengths, columns, the way the encoder is used) stands in config.json
   under `keel`. Folders of `transformers` with a task's head are opened with what their config says.
-- A head that no class there computes (other poolings, a CRF, a frozen encoder's layers) is called `keel.` and our own
-  name, and the folder then opens there as the encoder it is.
+- A head that no class there computes (other poolings, a CRF, a frozen encoder's layers, ELECTRA's generator) stands in
+  a file of its own, `keel.safetensors`, under our own names: the folder opens there as what is left.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from keel.tokenizers.wordpiece import WordPiece
 from keel.training.encoder import EncoderUse, view
 from keel.training.learner import Learner
 
-OURS = "keel"  # the key in config.json, and the prefix of tensors
+OURS = "keel"  # the key in config.json, the prefix of tensors and the name of their file
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,18 @@ def save_model(folder: Path, learner: Learner, tokenizer: WordPiece, card: str, 
     backbone = learner.backbone
     border = backbone.published
     config = border.config_to(backbone.config, tokenizer.pad)
-    known = set(learner.objectives) if purpose is None or purpose.standard else set()
-    config["architectures"] = [border.architecture(known)]
+    kind, has = _class_for(learner, border, purpose)
+    config["architectures"] = [kind]
     config |= purpose.as_config() if purpose else {}
+    config[OURS] = config.get(OURS, {}) | _own_entries(learner, purpose)
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
-    names = border.names(backbone.config) + _head_names(learner, border, purpose)
-    checkpoint.write_tensors(folder / "model.safetensors", checkpoint.to_published(learner.named_tensors(), names))
+    names = [name for name in _names(backbone.config, border, purpose) if _part(name.ours) in has]
+    names += _own_names(set(learner.state_dict()) - {name.ours for name in names})
+    published = checkpoint.to_published(learner.named_tensors(), names)
+    own = {name: published.pop(name) for name in list(published) if name.startswith(f"{OURS}.")}
+    checkpoint.write_tensors(folder / "model.safetensors", published)
+    if own:
+        checkpoint.write_tensors(folder / f"{OURS}.safetensors", own)
     tokenizer.save(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -115,16 +121,18 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     backbone_class = _backbone_for(published.get("model_type"), folder)
     border = backbone_class.published
     tensors = border.tidy(checkpoint.read_tensors(folder, pickle=pickle))
-    config = border.config_from(published, set(tensors))
+    if (folder / f"{OURS}.safetensors").is_file():
+        tensors |= checkpoint.read_tensors(folder, OURS)
+    own = published[OURS] if isinstance(published.get(OURS), dict) else {}
+    config = _read_shape(border, published, set(tensors), own, folder)
     purpose = _purpose_of(published, border, folder)
-    names = border.names(config)
+    apart = {name.removeprefix(f"{OURS}.") for name in tensors if name.startswith(f"{OURS}.")}
+    names = [n for n in _names(config, border, purpose) if n.ours not in apart] + _own_names(apart)
     with torch.device("meta"):
-        if purpose:
-            learner = purpose.learner(backbone_class(config))
-            names += _head_names(learner, border, purpose)
-        ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
-        if not purpose:
-            learner = assemble(backbone_class(config), {name: {} for name in _heads(ours)})
+        backbone = backbone_class(config)
+        heads = {} if purpose else _find_objectives(names, tensors, own)
+        learner = purpose.learner(backbone) if purpose else assemble(backbone, heads)
+    ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
     _check_finite(ours, folder)
     _check_against(learner, ours, names, folder)
     learner.load_state_dict(ours, assign=True)
@@ -143,18 +151,73 @@ def assemble(backbone: Any, options: dict[str, Any]) -> Learner:
     return Learner(backbone, objectives)
 
 
-def _head_names(learner: Learner, border: checkpoint.Published, purpose: Purpose | None) -> list[Name]:
-    """Published names of what belongs to a task and not to the backbone; our own where no published class has it."""
+def _names(config: Any, border: checkpoint.Published, purpose: Purpose | None) -> list[Name]:
+    """The family's table, and a task's last layer."""
     if purpose is None:
-        return []
-    last = f"objectives.{purpose.kind}.out."
-    names = []
-    for ours in learner.state_dict():
-        if ours.startswith(last) and purpose.standard:
-            names.append(Name(ours, f"{border.heads[purpose.kind][1]}.{ours.removeprefix(last)}"))
-        elif not ours.startswith("backbone."):
-            names.append(Name(ours, f"{OURS}.{ours}"))
+        return border.names(config, None)
+    names = border.names(config, purpose.kind)
+    if purpose.kind in border.heads and purpose.standard:
+        last, theirs = f"objectives.{purpose.kind}.out", border.heads[purpose.kind][1]
+        names += [Name(f"{last}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]
     return names
+
+
+def _own_names(ours: set[str]) -> list[Name]:
+    """Names of what no class there has."""
+    return [Name(name, f"{OURS}.{name}") for name in sorted(ours)]
+
+
+def _class_for(learner: Learner, border: checkpoint.Published, purpose: Purpose | None) -> tuple[str, set[str]]:
+    """The class that opens the model, and the parts that it has."""
+    pooler = {"pooler"} if learner.backbone.pooler is not None else set()
+    if purpose and purpose.standard and purpose.kind in border.heads:
+        return border.heads[purpose.kind][0], {"encoder", purpose.kind} | pooler
+    kind, has = border.best_class(pooler | (set() if purpose else set(learner.objectives)))
+    return kind, {"encoder"} | has
+
+
+def _part(name: str) -> str:
+    """What a tensor belongs to: an objective, the pooler, or the encoder."""
+    room, part = name.split(".")[:2]
+    return part if room == "objectives" or part == "pooler" else "encoder"
+
+
+SHAPE = ("attention", "learn_positions", "share")  # keys of a backbone that config.json has no place for
+
+
+def _own_entries(learner: Learner, purpose: Purpose | None) -> dict[str, Any]:
+    """What config.json has no key for: how the backbone departs from the published one, and the objectives' options."""
+    config = learner.backbone.config
+    changed = {key for key in SHAPE if key in config.model_fields_set and getattr(config, key) != _usual(config, key)}
+    entries = {"backbone": config.model_dump(mode="json", include=changed)} if changed else {}
+    if purpose is None:
+        options = {name: o.config.model_dump(mode="json") for name, o in learner.objectives.items()}  # type: ignore
+        entries |= {"objectives": options} if options else {}
+    return entries
+
+
+def _usual(config: Any, key: str) -> Any:
+    return type(config).model_fields[key].default
+
+
+def _read_shape(
+    border: checkpoint.Published, published: dict[str, Any], tensors: set[str], own: dict[str, Any], folder: Path
+) -> Any:
+    try:
+        config = border.config_from(published, tensors)
+        if any(name.startswith(f"{OURS}.backbone.pooler.") for name in tensors):
+            config = config.model_copy(update={"pooler": True})
+        return type(config)(**{**config.model_dump(), **own["backbone"]}) if own.get("backbone") else config
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split("\n")[1:3]) or str(error)
+        raise UserError(f"{folder / 'config.json'}: not a configuration Keel can use ({reason.strip()})") from None
+
+
+def _find_objectives(names: list[Name], tensors: dict[str, Tensor], own: dict[str, Any]) -> dict[str, Any]:
+    """The heads that have tensors, with the options they were trained with where those are known."""
+    ours = {name.ours for name in names if name.theirs in tensors}
+    heads = sorted({name.split(".")[1] for name in ours if name.startswith("objectives.")})
+    return {name: own.get("objectives", {}).get(name, {}) for name in heads}
 
 
 def _purpose_of(published: dict[str, Any], border: checkpoint.Published, folder: Path) -> Purpose | None:
@@ -205,16 +268,13 @@ def _backbone_for(model_type: Any, folder: Path) -> Any:
     known = {
         cls.published.model_type: cls for cls in (catalog.find("backbones", n) for n in catalog.names("backbones"))
     }
+    model_type = str(model_type).removeprefix(f"{OURS}-")  # a model that `transformers` would compute otherwise
     if model_type not in known:
         raise UserError(
             f"{folder / 'config.json'}: model_type '{model_type}' is not one Keel knows."
             f"{suggest(str(model_type), known)}"
         )
     return known[model_type]
-
-
-def _heads(tensors: dict[str, Tensor]) -> list[str]:
-    return sorted({name.split(".")[1] for name in tensors if name.startswith("objectives.")})
 
 
 def _check_finite(tensors: dict[str, Tensor], folder: Path) -> None:

@@ -22,7 +22,7 @@ def make_optimizer(
     """Groups by decay and by share of the learning rate (`scale`; the loop multiplies it in). A share of 0 freezes."""
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for parameter in learner.parameters():
-        scale = (scales or {}).get(parameter, 1.0)
+        scale = (scales or {}).get(parameter, 1.0) * parameter.requires_grad
         parameter.requires_grad_(scale > 0)
         if scale > 0:
             groups.setdefault((parameter.ndim >= 2, scale), []).append(parameter)
