@@ -190,7 +190,13 @@ def to_published(tensors: dict[str, Tensor], names: list[Name]) -> dict[str, Ten
     """Our tensors under their published names; rows of the table that this model lacks are left out."""
     nameless = sorted(set(tensors) - {name.ours for name in names})
     assert not nameless, f"no published name for {nameless[0]}: it would be lost"
-    return {name.theirs: name.taken_from(tensors[name.ours]) for name in names if name.ours in tensors}
+    published, taken = {}, set()
+    for name in names:
+        if name.ours in tensors:
+            found = name.taken_from(tensors[name.ours])
+            published[name.theirs] = found.clone() if (name.ours, name.part) in taken else found
+            taken.add((name.ours, name.part))
+    return published
 
 
 def from_published(published: dict[str, Tensor], names: list[Name], where: Path) -> dict[str, Tensor]:

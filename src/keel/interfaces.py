@@ -18,8 +18,9 @@ Notable choices
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -231,6 +232,7 @@ class Objective(nn.Module, ABC):
     Config: type[BaseModel]
     config: Any
     weight: float = 1.0  # of its loss in the sum that training minimises
+    as_published: Mapping[str, Any] = MappingProxyType({})  # the options of a head that a published folder has
     packing: str | None = None  # the `data.packing` whose answers it learns from; None: any
     looks_at: Literal["all", "rows", "places"] = "all"  # which vectors: all, what rows are pooled from, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0

@@ -4,7 +4,7 @@ The model is BERT's; what RoBERTa changed stands in its recipe: no next-sentence
 masks drawn anew each time, larger batches, byte-level pieces.
 
 Notable choices
-- Published checkpoints have one segment row, added to every token, and `padding + 1` position rows that are never used.
+- Published checkpoints add the same segment row to every token, and never use their first `padding + 1` position rows.
   Both are kept, so that folders open in `transformers` and from there.
 - The published classifier has no pooler of its own: its `classifier.dense` is the pooler here, under their name.
 """
@@ -23,7 +23,7 @@ from keel.interfaces import Batch
 
 class RobertaConfig(BertConfig):
     kind: Literal["roberta"] = "roberta"  # type: ignore[assignment]
-    segments: Literal[1] = 1
+    segments: int = Field(1, ge=1, description="rows in the table; only the first is ever used")
     padding: int | None = Field(None, ge=0, description="id of the padding token; null: the tokenizer's")
     norm_epsilon: float = Field(1e-5, gt=0)
     pooler: bool = False

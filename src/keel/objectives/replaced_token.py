@@ -17,6 +17,7 @@ Shapes: T tokens, P hidden places, N ordinary places, W width, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,15 @@ class ReplacedTokenConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     share: float = Field(0.15, gt=0, lt=1, description="share of tokens the generator has to guess")
-    generator: float = Field(0.25, gt=0, le=1, description="the generator's width as a share of the backbone's")
+    generator: float | None = Field(
+        0.25, gt=0, le=1, description="the generator's width as a share of the backbone's; null: none, and no training"
+    )
     weight: float = Field(50.0, gt=0, description="of telling replaced tokens; guessing them has weight 1")
 
 
 class ReplacedToken(Objective):
     name = "replaced_token"
+    as_published = MappingProxyType({"generator": None})
     Config = ReplacedTokenConfig
 
     def __init__(self, config: ReplacedTokenConfig, backbone: Backbone) -> None:
@@ -55,7 +59,7 @@ class ReplacedToken(Objective):
             raise UserError("replaced_token needs a backbone whose embeddings a generator can share: kind electra")
         self.config = config
         self.weight = config.weight
-        self.generator = Generator(backbone, config.generator)
+        self.generator = Generator(backbone, config.generator) if config.generator else None
         self.dense = nn.Linear(backbone.width, backbone.width)
         self.out = nn.Linear(backbone.width, 1)
         self.activation = ACTIVATIONS[backbone.config.activation]
@@ -78,6 +82,7 @@ class ReplacedToken(Objective):
         return {self.name: self.weight, f"{self.name}.generator": 1.0}
 
     def disguise(self, backbone: Backbone, batch: Batch) -> tuple[Batch, dict[str, Score]]:
+        assert self.generator is not None, "a discriminator alone tells, but cannot be trained"
         targets = batch.targets
         places, answers = targets["replaced_token.generator.places"], targets["replaced_token.generator.answers"]
         logits = self.generator(backbone, batch, places)

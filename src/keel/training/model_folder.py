@@ -130,7 +130,7 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     names = [n for n in _names(config, border, purpose) if n.ours not in apart] + _own_names(apart)
     with torch.device("meta"):
         backbone = backbone_class(config)
-        heads = {} if purpose else _find_objectives(names, tensors, own)
+        heads = {} if purpose else _find_objectives(names, tensors, published, border)
         learner = purpose.learner(backbone) if purpose else assemble(backbone, heads)
     ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
     _check_finite(ours, folder)
@@ -213,11 +213,20 @@ def _read_shape(
         raise UserError(f"{folder / 'config.json'}: not a configuration Keel can use ({reason.strip()})") from None
 
 
-def _find_objectives(names: list[Name], tensors: dict[str, Tensor], own: dict[str, Any]) -> dict[str, Any]:
-    """The heads that have tensors, with the options they were trained with where those are known."""
-    ours = {name.ours for name in names if name.theirs in tensors}
-    heads = sorted({name.split(".")[1] for name in ours if name.startswith("objectives.")})
-    return {name: own.get("objectives", {}).get(name, {}) for name in heads}
+def _find_objectives(
+    names: list[Name], tensors: dict[str, Tensor], published: dict[str, Any], border: checkpoint.Published
+) -> dict[str, Any]:
+    """The heads that have tensors, or none to have, with the options they were trained with where those are known."""
+    found = {
+        name.ours.split(".")[1] for name in names if name.theirs in tensors and name.ours.startswith("objectives.")
+    }
+    named = {name.ours.split(".")[1] for name in names if name.ours.startswith("objectives.")}
+    for kind, has in border.classes:
+        if kind in (published.get("architectures") or []):
+            found |= has - named - {"pooler"}
+    own = published.get(OURS) if isinstance(published.get(OURS), dict) else {}
+    known = (own or {}).get("objectives", {})
+    return {name: known.get(name, dict(catalog.find("objectives", name).as_published)) for name in sorted(found)}
 
 
 def _purpose_of(published: dict[str, Any], border: checkpoint.Published, folder: Path) -> Purpose | None:
