@@ -42,6 +42,7 @@ class Tokenizer(Protocol):
     mask: int
     pad: int
     unk: int
+    between: int  # separators between two texts
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]: ...
 

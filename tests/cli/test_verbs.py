@@ -46,6 +46,7 @@ def test_tokenizer_train_passes_every_option(
     assert run(line.split()) == 0
     assert stage.args == (["a.txt", "b"], "T")
     assert stage.options == {
+        "kind": "wordpiece",
         "vocab_size": 16000,
         "lowercase": True,
         "strip_accents": False,

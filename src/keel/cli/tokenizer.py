@@ -17,11 +17,19 @@ UNKNOWN_SHOWN = 15
     epilog=common.example(
         "keel tokenizer train texts/ --vocab-size 16000 --out my-tokenizer",
         "keel tokenizer train zhwiki.jsonl.gz --column text --vocab-size 21128 --out zh-tokenizer",
+        "keel tokenizer train texts/ --kind byte-bpe --vocab-size 16000 --out bytes-tokenizer",
     )
 )
 def train(
     texts: common.Texts,
     out: common.Out,
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="wordpiece, as BERT; byte-bpe, as RoBERTa; byte-fallback: pieces of words, bytes for the rest.",
+        ),
+    ] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, metavar="N", help="Entries, special tokens included.")] = 30522,
     cased: Annotated[bool, typer.Option("--cased/--uncased", help="Keep capitals, or lower-case everything.")] = False,
     keep_accents: Annotated[
@@ -33,13 +41,14 @@ def train(
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
-    """Trains a WordPiece vocabulary on your texts and writes tokenizer.json and vocab.txt."""
+    """Trains a vocabulary on your texts and writes a tokenizer folder. Capitals and accents are WordPiece's alone."""
     from keel.stages.tokenizer import train as run
 
     with common.progress("tokenizer", quiet) as report:
         result = run(
             texts,
             out,
+            kind=kind,
             vocab_size=vocab_size,
             lowercase=not cased,
             strip_accents=False if keep_accents else None,  # None, as published: they go with the capitals

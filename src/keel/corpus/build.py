@@ -39,7 +39,7 @@ from keel.corpus.store import INFO, JOURNAL, REJECTED, TOKENIZER, Encoded, Write
 from keel.errors import UserError
 from keel.text.readers import Piece, find_files, read
 from keel.tokenizers import chinese
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.library import LibraryTokenizer
 
 CHUNK_BYTES = 1 << 20
 JOURNAL_SECONDS = 5.0
@@ -84,7 +84,7 @@ class Chunk:
 
 def build(
     files: Sequence[str | Path],
-    tokenizer: WordPiece,
+    tokenizer: LibraryTokenizer,
     out: str | Path,
     *,
     documents: str = "auto",
@@ -135,7 +135,7 @@ class _Build:
     def __init__(
         self,
         paths: list[Path],
-        tokenizer: WordPiece,
+        tokenizer: LibraryTokenizer,
         out: Path,
         task: dict[str, Any],
         journal: dict[str, Any],
@@ -266,7 +266,9 @@ def _chunks(pieces: Iterator[Piece], paths: list[Path]) -> Iterator[Chunk]:
         yield chunk
 
 
-def _settle_language(language: str, pieces: Iterator[Piece], tokenizer: WordPiece) -> tuple[str, Iterator[Piece]]:
+def _settle_language(
+    language: str, pieces: Iterator[Piece], tokenizer: LibraryTokenizer
+) -> tuple[str, Iterator[Piece]]:
     """Decides `auto` once, from the first letters of the input; also returns the pieces, none lost."""
     if language == "auto":
         taken: list[Piece] = []

@@ -30,7 +30,8 @@ import numpy as np
 from keel.errors import UserError
 from keel.text.sentences import split
 from keel.tokenizers import chinese
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.library import LibraryTokenizer
 
 BATCH_CHARACTERS = 1 << 16  # given to the tokenizer at once; its answers take some hundred bytes a token
 IN_HAND = 2  # chunks a worker holds
@@ -54,7 +55,7 @@ class Tokens:
     texts: np.ndarray  # (X,) int64: where each text ends in `sentences`
 
 
-def encode(texts: Sequence[str], tokenizer: WordPiece, language: str) -> Tokens:
+def encode(texts: Sequence[str], tokenizer: LibraryTokenizer, language: str) -> Tokens:
     """Each sentence is tokenised alone, so the outcome does not depend on what it is chunked with."""
     sentences: list[str] = []
     counts = []
@@ -69,7 +70,7 @@ def encode(texts: Sequence[str], tokenizer: WordPiece, language: str) -> Tokens:
         if language == "zh":
             starts += chinese.word_starts(batch, rows, tokenizer)
         else:
-            starts.append(~tokenizer.continues[np.concatenate(rows)])
+            starts += tokenizer.word_starts(rows)
         ids += rows
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     filled = lengths > 0  # a sentence of control characters has no tokens
@@ -109,7 +110,7 @@ def one_thread() -> Iterator[None]:
             os.environ[name] = before
 
 
-def encode_here(chunks: Iterator[C], tokenizer: WordPiece, language: str) -> Generator[tuple[C, Tokens]]:
+def encode_here(chunks: Iterator[C], tokenizer: LibraryTokenizer, language: str) -> Generator[tuple[C, Tokens]]:
     """In this process."""
     for chunk in chunks:
         with one_thread():
@@ -187,7 +188,7 @@ def _work(connection: Connection, tokenizer: str, language: str) -> None:
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     with one_thread(), contextlib.suppress(ConnectionError):
         try:
-            opened = WordPiece.load(tokenizer)
+            opened = open_tokenizer(tokenizer)
             while (task := inbox.get()) is not None:
                 number, texts = task
                 connection.send((number, encode(texts, opened, language)))

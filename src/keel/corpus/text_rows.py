@@ -17,7 +17,7 @@ from keel.interfaces import Cut, Tokenizer, Window
 from keel.text.labelled import LabelledData, as_text, read_examples
 from keel.text.long_text import share_room
 from keel.text.tables import Rejected
-from keel.tokenizers.frame import frame
+from keel.tokenizers.frame import frame, framing
 
 ROLES = ("text", "pair", "label")
 
@@ -63,10 +63,11 @@ def text_example(given: Any, pair: bool) -> TextExample:
 def text_windows(examples: Sequence[TextExample], tokenizer: Tokenizer, data: LabelledData) -> tuple[list[Window], Cut]:
     windows, cut = [], Cut()
     for number, parts in enumerate(_encode(examples, tokenizer)):
-        rows = _fit(parts, data)
+        room = data.length - framing(tokenizer, len(parts))
+        rows = _fit(parts, data, room)
         windows += [Window(*frame(tokenizer, row), number) for row in rows]
         length = sum(map(len, parts))
-        lost = length - _kept(parts, data)
+        lost = length - _kept(parts, data, room)
         cut += Cut(1, int(lost > 0), length, lost)
     return windows, cut
 
@@ -77,23 +78,20 @@ def _encode(examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[
     return [[next(ids) for _ in example.texts] for example in examples]
 
 
-def _fit(parts: list[np.ndarray], data: LabelledData) -> list[list[np.ndarray]]:
+def _fit(parts: list[np.ndarray], data: LabelledData, room: int) -> list[list[np.ndarray]]:
     """The parts of each row. Of two texts the longer gives way; windows go over the second one."""
-    room = data.length - len(parts) - 1
     if len(parts) == 1:
         return [[parts[0][kept]] for kept in data.long.places(len(parts[0]), room)]
-    first, second = _rooms(parts, data)
+    first, second = share_room(len(parts[0]), len(parts[1]), room)
     a = parts[0][data.long.places(len(parts[0]), first)[0]]
     return [[a, parts[1][kept]] for kept in data.long.places(len(parts[1]), second)]
 
 
-def _rooms(parts: list[np.ndarray], data: LabelledData) -> tuple[int, int]:
-    return share_room(len(parts[0]), len(parts[1]), data.length - 3)
-
-
-def _kept(parts: list[np.ndarray], data: LabelledData) -> int:
+def _kept(parts: list[np.ndarray], data: LabelledData, room: int) -> int:
     """How many tokens are in at least one row."""
-    room = data.length - len(parts) - 1
     if data.long.strategy != "windows":
         return min(sum(map(len, parts)), room)
-    return len(parts[0]) if len(parts) == 1 else min(len(parts[0]), _rooms(parts, data)[0]) + len(parts[1])
+    if len(parts) == 1:
+        return len(parts[0])
+    first, _ = share_room(len(parts[0]), len(parts[1]), room)
+    return min(len(parts[0]), first) + len(parts[1])

@@ -32,11 +32,11 @@ def build(
     """One streaming pass over the texts. Torch stays out of this: its memory would count in every process."""
     from keel.corpus.build import build as run
     from keel.text.readers import find_files
-    from keel.tokenizers.wordpiece import WordPiece
+    from keel.tokenizers.folder import open_tokenizer
 
     return run(
         find_files(texts),
-        WordPiece.load(tokenizer),
+        open_tokenizer(tokenizer),
         Path(out),
         documents=documents,
         column=column,
@@ -111,7 +111,7 @@ def _examples(path: str, count: int, recipe_name: str, seed: int) -> list[dict[s
             kept = [int(p) - part.start for p in places if part.start <= p < part.stop]
             for place in kept:
                 shown[-1]["marks"][place] = shown[-1]["marks"][place] or "keep"
-                shown[-1]["targets"][place] = data.tokenizer.token(int(rows.ids[part][place]))
+                shown[-1]["targets"][place] = data.tokenizer.shown(int(rows.ids[part][place]))
     return shown
 
 
@@ -120,7 +120,7 @@ def _example(answers: np.ndarray, seen: np.ndarray, segments: list[int], tokeniz
     for answer, token in zip(answers, seen, strict=True):
         marks.append("" if answer == token else "mask" if token == tokenizer.mask else "random")
     return {
-        "tokens": [tokenizer.token(int(t)) for t in seen],
+        "tokens": [tokenizer.shown(int(t)) for t in seen],
         "marks": marks,
         "targets": [""] * len(seen),
         "segments": segments,

@@ -20,7 +20,8 @@ from keel.errors import UserError
 from keel.interfaces import Rows
 from keel.randomness import seed_of
 from keel.recipe import DataSection, Recipe
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.library import LibraryTokenizer
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Data:
     """The corpus as this run reads it: streams by phase, and the held-out batches' rows."""
 
     corpus: Corpus
-    tokenizer: WordPiece
+    tokenizer: LibraryTokenizer
     streams: dict[str, Stream]
     held_out: list[Rows]
     recipe: Recipe
@@ -49,8 +50,8 @@ class Data:
 def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> Data:
     """Opens and verifies the corpus, and settles the vocabulary's size in the recipe."""
     corpus = Corpus.open(Path(corpus_path))
-    tokenizer = WordPiece.load(corpus.tokenizer_path)
-    if tokenizer_path and WordPiece.load(Path(tokenizer_path)).fingerprint() != tokenizer.fingerprint():
+    tokenizer = open_tokenizer(corpus.tokenizer_path)
+    if tokenizer_path and open_tokenizer(Path(tokenizer_path)).fingerprint() != tokenizer.fingerprint():
         raise UserError(
             f"{corpus_path} was built with another tokenizer than {tokenizer_path}; leave --tokenizer out to use the "
             "corpus' own, or build a corpus with this one"
@@ -80,7 +81,7 @@ def _differ(corpus: Corpus, documents: np.ndarray) -> bool:
 
 
 def _stream(
-    corpus: Corpus, tokenizer: WordPiece, documents: np.ndarray, pool: np.ndarray, recipe: Recipe, length: int
+    corpus: Corpus, tokenizer: LibraryTokenizer, documents: np.ndarray, pool: np.ndarray, recipe: Recipe, length: int
 ) -> Stream:
     packer = _packer(corpus, pool, recipe.data, length)
     return Stream(corpus, documents, packer, tokenizer, seed_of(recipe.training.seed, length), recipe.data.copies)

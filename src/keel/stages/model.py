@@ -22,7 +22,7 @@ import torch
 from keel.errors import UserError
 from keel.interfaces import Batch, Cut, Rows
 from keel.stages.run import find_device
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.library import LibraryTokenizer
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
 from keel.training.model_folder import load_model
@@ -30,7 +30,7 @@ from keel.training.windows import batches, outputs
 
 
 class Model:
-    def __init__(self, learner: Learner, tokenizer: WordPiece, path: Path, task: Any = None) -> None:
+    def __init__(self, learner: Learner, tokenizer: LibraryTokenizer, path: Path, task: Any = None) -> None:
         self.learner = learner.eval()
         self.tokenizer = tokenizer
         self.path = path
@@ -49,11 +49,12 @@ class Model:
         """One ranked list of guesses per [MASK]."""
         if "masked_lm" not in self.learner.objectives:
             raise UserError(f"{self.path}: this model has no masked-language-model head, so it cannot fill blanks")
-        ids, _ = self.tokenizer.encode_with_offsets(text)
+        own = self.tokenizer.token(self.tokenizer.mask)
+        ids, _ = self.tokenizer.encode_with_offsets(text.replace("[MASK]", own))
         row = self._framed(np.asarray(ids), text)
         places = np.flatnonzero(row == self.tokenizer.mask)
         if not len(places):
-            raise UserError(f"there is no {self.tokenizer.token(self.tokenizer.mask)} in the text: {_short(text)}")
+            raise UserError(f"there is no {own} in the text: {_short(text)}")
         batch = Batch.of(self._rows([row]), {"masked_lm.places": places}, self.device)
         with torch.inference_mode():
             objective: Any = self.learner.objectives["masked_lm"]
@@ -61,7 +62,7 @@ class Model:
         best = chances.topk(min(top, chances.shape[-1]))
         return [
             [
-                {"token": self.tokenizer.token(int(i)), "id": int(i), "probability": float(p)}
+                {"token": self.tokenizer.shown(int(i)).strip(), "id": int(i), "probability": float(p)}
                 for p, i in zip(row_p, row_i, strict=True)
             ]
             for row_p, row_i in zip(best.values, best.indices, strict=True)

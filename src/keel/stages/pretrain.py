@@ -25,7 +25,7 @@ from keel.reporting.report import write_report
 from keel.stages.data import Data, open_data
 from keel.stages.model import Model
 from keel.stages.run import Plan, find_device, last_evaluation, parameters, run
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
@@ -102,7 +102,7 @@ def _same(recipe: Recipe, path: Path) -> bool:
     return (before.model, before.data) == (recipe.model, recipe.data)
 
 
-def build_learner(recipe: Recipe, init: str | None, allow_pickle: bool, tokenizer: WordPiece) -> Learner:
+def build_learner(recipe: Recipe, init: str | None, allow_pickle: bool, tokenizer: LibraryTokenizer) -> Learner:
     """A learner at fresh weights, or at those of another model (whose heads are kept where the recipe has them)."""
     config = recipe.model.backbone
     backbone = find("backbones", config.kind)(config)  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def build_learner(recipe: Recipe, init: str | None, allow_pickle: bool, tokenize
     return learner
 
 
-def _start_from(learner: Learner, init: str, allow_pickle: bool, tokenizer: WordPiece) -> None:
+def _start_from(learner: Learner, init: str, allow_pickle: bool, tokenizer: LibraryTokenizer) -> None:
     loaded = load_model(init, pickle=allow_pickle)
     if loaded.tokenizer.fingerprint() != tokenizer.fingerprint():
         raise UserError(
@@ -147,12 +147,13 @@ def _opening(recipe: Recipe, data: Data, learner: Learner) -> str:
 
 
 def _card(recipe: Recipe, data: Data) -> str:
+    mask = data.tokenizer.shown(data.tokenizer.mask)
     return (
         f"# {recipe.name}\n\n{recipe.description}\n\nPretrained with Keel {__version__} on a corpus of "
         f"{data.corpus.documents:,} documents and {data.corpus.tokens:,} tokens. The complete recipe is in "
         "`recipe.yaml`.\n\n"
         '```python\nimport keel\n\nmodel = keel.load("this-folder")\n'
-        'model.fill("Paris is the [MASK] of France.")\nmodel.encode(["a text"])\n```\n\n'
+        f'model.fill("Paris is the {mask} of France.")\nmodel.encode(["a text"])\n```\n\n'
         "The folder also opens in `transformers`, with the class named under `architectures` in `config.json`.\n"
     )
 

@@ -22,12 +22,16 @@ from typing import Any
 import numpy as np
 
 from keel.checkpoint import write_folder
-from keel.errors import UserError
+from keel.errors import UserError, suggest
 from keel.text.readers import find_files, read
 from keel.tokenizers.alphabet import BLOCK_CHARACTERS
+from keel.tokenizers.byte_bpe import ByteBpe
+from keel.tokenizers.byte_fallback import ByteFallback
 from keel.tokenizers.characters import code_points
 from keel.tokenizers.chinese import chinese_characters
-from keel.tokenizers.wordpiece import WordPiece, learn
+from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.library import LibraryTokenizer
+from keel.tokenizers.wordpiece import learn
 
 MOSTLY_CHINESE = 0.3  # from this share of Chinese characters on, tokens per Chinese character says something
 WORDS_SHOWN = 20
@@ -71,10 +75,14 @@ class Texts:
         self.read, self.rejected = counts, rejected
 
 
+KINDS = ("wordpiece", "byte-bpe", "byte-fallback")
+
+
 def train(
     texts: Sequence[str],
     out: str | Path,
     *,
+    kind: str = "wordpiece",
     vocab_size: int = 30522,
     lowercase: bool = True,
     strip_accents: bool | None = None,
@@ -83,23 +91,27 @@ def train(
     column: str = "text",
     report: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
-    """Trains a WordPiece vocabulary on files, folders and globs, and writes the tokenizer folder `out`."""
+    """Trains a vocabulary on files, folders and globs, and writes the tokenizer folder `out`.
+
+    `lowercase` and `strip_accents` are for WordPiece; the other kinds keep every text as it is.
+    """
     out = Path(out)
+    if kind not in KINDS:
+        raise UserError(f"there is no kind of tokenizer called '{kind}'.{suggest(kind, KINDS)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
     source = Texts(texts, documents, column, report)
+    settings: dict[str, Any] = {"kind": kind, "vocab_size": vocab_size, "min_frequency": min_frequency}
+    if kind == "wordpiece":
+        settings |= {"lowercase": lowercase, "strip_accents": strip_accents}
     try:
-        tokenizer, alphabet = learn(source, vocab_size, lowercase, strip_accents, min_frequency)
+        tokenizer, more = _learn(source, settings)
     except UserError:
         if source.passes and not source.read["characters"]:
             raise UserError(_nothing(source)) from None
         raise
-    settings = {
-        "vocab_size": vocab_size,
-        "lowercase": lowercase,
-        "strip_accents": strip_accents,
-        "min_frequency": min_frequency,
-    }
+    if not source.read["characters"]:
+        raise UserError(_nothing(source))
     made_by = {
         "stage": "tokenizer train",
         "files": [str(file) for file in source.files],
@@ -108,26 +120,41 @@ def train(
     }
     with write_folder(out, made_by) as folder:
         tokenizer.save(folder)
-    note = ""
-    if alphabet.crowded:
-        note = (
-            f"vocab_size {vocab_size} has no room for every character: {alphabet.left_out} rarer ones are [UNK]; "
-            f"those kept make up {alphabet.covered:.4%} of the text"
-        )
-    elif tokenizer.size < vocab_size:
+    note = more.pop("note", "")
+    if not note and tokenizer.size < vocab_size:
         note = f"the texts give no more entries at min_frequency {min_frequency}; {vocab_size} were asked for"
     return {
         "out": str(out),
+        "kind": kind,
         "size": tokenizer.size,
         "lowercase": tokenizer.lowercase,
         "documents": source.read["documents"],
         "characters": source.read["characters"],
         "rejected": dict(source.rejected),
-        "alphabet": {"kept": len(alphabet.characters), "left_out": alphabet.left_out, "covered": alphabet.covered},
-        "continuations": int(tokenizer.continues.sum()),
+        **more,
         "fingerprint": tokenizer.fingerprint(),
         "note": note,
     }
+
+
+def _learn(source: Texts, settings: dict[str, Any]) -> tuple[LibraryTokenizer, dict[str, Any]]:
+    """The tokenizer, and what else there is to tell."""
+    size, least = settings["vocab_size"], settings["min_frequency"]
+    if settings["kind"] == "byte-bpe":
+        return ByteBpe.train(source, size, least), {}
+    if settings["kind"] == "byte-fallback":
+        return ByteFallback.train(source, size, least), {}
+    tokenizer, alphabet = learn(source, size, settings["lowercase"], settings["strip_accents"], least)
+    facts: dict[str, Any] = {
+        "alphabet": {"kept": len(alphabet.characters), "left_out": alphabet.left_out, "covered": alphabet.covered},
+        "continuations": int(tokenizer.continues.sum()),
+    }
+    if alphabet.crowded:
+        facts["note"] = (
+            f"vocab_size {size} has no room for every character: {alphabet.left_out} rarer ones are [UNK]; "
+            f"those kept make up {alphabet.covered:.4%} of the text"
+        )
+    return tokenizer, facts
 
 
 def _nothing(source: Texts) -> str:
@@ -140,12 +167,12 @@ def inspect(
     path: str | Path, texts: Sequence[str] = (), *, documents: str = "auto", column: str = "text"
 ) -> dict[str, Any]:
     """Figures of a tokenizer and, if texts are given, of how it cuts them."""
-    tokenizer = WordPiece.load(path)
+    tokenizer = open_tokenizer(path)
     result: dict[str, Any] = {
         "size": tokenizer.size,
         "lowercase": tokenizer.lowercase,
         "strip_accents": tokenizer.strips_accents,
-        "continuation_share": float(tokenizer.continues.mean()),
+        "kind": tokenizer.kind,
         "fingerprint": tokenizer.fingerprint(),
     }
     return result | _Tally(tokenizer).add_all(Texts(texts, documents, column, None)) if texts else result
@@ -154,11 +181,11 @@ def inspect(
 class _Tally:
     """Counts what a tokenizer does to lines of text."""
 
-    def __init__(self, tokenizer: WordPiece) -> None:
-        firsts = np.array([ord(token[0]) if token else 0 for token in tokenizer.vocabulary], dtype=np.uint32)
-        letters = np.array([token[:1].isalnum() for token in tokenizer.vocabulary])
+    def __init__(self, tokenizer: LibraryTokenizer) -> None:
+        bare = [tokenizer.shown(id).strip() for id in range(tokenizer.size)]
+        firsts = np.array([ord(text[0]) if text else 0 for text in bare], dtype=np.uint32)
         self.tokenizer = tokenizer
-        self.is_word = letters & ~chinese_characters(firsts) & ~tokenizer.continues
+        self.begins_word = np.array([text[:1].isalnum() for text in bare]) & ~chinese_characters(firsts)
         self.counts: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
         self.harmed: Counter[str] = Counter()
@@ -185,8 +212,9 @@ class _Tally:
         rows = self.tokenizer.encode(lines)
         ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
         self.counts["tokens"] += len(ids)
-        self.counts["words"] += int(self.is_word[ids].sum())
-        self.counts["continuations"] += int(self.tokenizer.continues[ids].sum())
+        starts = np.concatenate([np.zeros(0, bool), *self.tokenizer.word_starts(rows)])
+        self.counts["words"] += int(self.begins_word[ids[starts]].sum())
+        self.counts["continuations"] += int((~starts).sum())
         self.counts["chinese"] += int(chinese_characters(code_points("\n".join(lines))).sum())
         for line, row in zip(lines, rows, strict=True):
             if (row == self.tokenizer.unk).any():

@@ -35,7 +35,7 @@ from keel.text.long_text import window_starts
 from keel.text.squad import Question, read_squad
 from keel.text.tables import Rejected, read_table
 from keel.text.words import IDEOGRAPH
-from keel.tokenizers.frame import frame
+from keel.tokenizers.frame import frame, framing
 
 CHINESE = re.compile(f"[{IDEOGRAPH}]")
 NO_WHERE = (0, 0)  # [CLS]
@@ -141,6 +141,7 @@ class Answer(Task):
 
     def windows(self, examples: Sequence[Question], tokenizer: Tokenizer) -> tuple[list[Window], Cut]:
         windows, cut = [], Cut()
+        specials = framing(tokenizer, 2)
         asked = tokenizer.encode([q.question for q in examples])
         text = None
         context: list[int] = []
@@ -148,12 +149,12 @@ class Answer(Task):
         for number, (question, ids) in enumerate(zip(examples, asked, strict=True)):
             if question.context is not text:  # questions about one text stand together
                 text, (context, offsets) = question.context, tokenizer.encode_with_offsets(question.context)
-            kept = ids[: min(self.config.question_tokens, (self.data.length - 3) // 2)]
-            room = self.data.length - len(kept) - 3
+            kept = ids[: min(self.config.question_tokens, (self.data.length - specials) // 2)]
+            room = self.data.length - len(kept) - specials
             gold = _token_span(question, offsets)
             for start in window_starts(len(context), room, self.data.long.overlap):
                 stop = min(len(context), start + room)
-                first = len(kept) + 2
+                first = len(kept) + specials - 1
                 row = frame(tokenizer, [kept, np.asarray(context[start:stop], np.int64)])
                 inside = gold is not None and start <= gold[0] and gold[1] < stop
                 span = (gold[0] - start + first, gold[1] - start + first) if gold and inside else NO_WHERE

@@ -23,6 +23,7 @@ import numpy as np
 
 from keel.errors import UserError
 from keel.tokenizers.characters import code_points
+from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.wordpiece import CONTINUATION, WordPiece
 
 # The blocks that BERT isolates, as the tokenizers library has them (its 0x2B920 is 0x2B820 in BERT's own code).
@@ -46,10 +47,12 @@ def chinese_characters(points: np.ndarray) -> np.ndarray:
     return found
 
 
-def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: WordPiece) -> list[np.ndarray]:
+def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: LibraryTokenizer) -> list[np.ndarray]:
     """Which tokens start a word. `ids` are what `tokenizer.encode(texts)` gave."""
     if not texts:
         return []
+    if not isinstance(tokenizer, WordPiece):
+        return _by_characters(texts, ids, tokenizer)
     block = "\n".join(texts)
     points = code_points(block)
     chinese = chinese_characters(points)
@@ -78,6 +81,26 @@ def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: Word
     # A word's first character may be one that normalising deletes; a row must not lean on the row before it.
     starts[first_token[row_sizes > 0]] = True
     return [starts[a:b] for a, b in zip(first_token.tolist(), np.cumsum(row_sizes).tolist(), strict=True)]
+
+
+def _by_characters(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: LibraryTokenizer) -> list[np.ndarray]:
+    """For tokens that may be parts of a Chinese character, or several of them: one starts a word if it holds the first
+    character of one and no token before it did."""
+    found = []
+    for text, starts in zip(texts, tokenizer.word_starts(ids), strict=True):
+        first, end = np.array(tokenizer.encode_with_offsets(text)[1], dtype=np.int64).reshape(-1, 2).T
+        begun = np.concatenate([[0], np.cumsum(_cuts(text, len(text)))])  # words that begin before a character
+        chinese = np.append(chinese_characters(code_points(text)), False)
+        held = np.maximum.accumulate(np.concatenate([[0], end]))[
+            :-1
+        ]  # characters that tokens before it hold, if in part
+        new = np.maximum(first, held)
+        inside = chinese[first] | chinese[np.maximum(end - 1, first)]
+        words = begun[np.maximum(end, new)] > begun[new]
+        words[1:] &= first[:-1] < end[:-1]  # a lone space that was put before the text belongs to the word behind it
+        found.append(np.where(inside, words, starts))
+        found[-1][:1] = True
+    return found
 
 
 def _starts_by_offsets(text: str, chinese: np.ndarray, cuts: np.ndarray, tokenizer: WordPiece) -> np.ndarray:

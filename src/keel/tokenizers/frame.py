@@ -1,6 +1,7 @@
-"""Texts as a row that BERT reads: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] with segment 1 for B.
+"""Texts as a row that an encoder reads: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] with segment 1 for B.
 
-In: the ids of one or two texts. Out: ids, segments, and which tokens are special.
+In: the ids of one or two texts. Out: ids, segments, and which tokens are special. RoBERTa has two separators between
+texts; the tokenizer says so (`between`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ if TYPE_CHECKING:  # this room is used where torch is not loaded
     from keel.interfaces import Tokenizer
 
 
+def framing(tokenizer: Tokenizer, texts: int) -> int:
+    """How many special tokens a row of so many texts has."""
+    return 1 + texts + (tokenizer.between - 1) * (texts - 1)
+
+
 def frame(tokenizer: Tokenizer, parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    pieces, segments = [np.array([tokenizer.cls])], [np.zeros(1, np.int64)]
+    ids, segments, special = [np.array([tokenizer.cls])], [np.zeros(1)], [np.ones(1)]
     for number, part in enumerate(parts):
-        pieces += [part, np.array([tokenizer.sep])]
-        segments.append(np.full(len(part) + 1, number))
-    ids = np.concatenate(pieces).astype(np.int64)
-    special = np.zeros(len(ids), bool)
-    special[0] = True
-    special[np.cumsum([len(part) + 1 for part in parts])] = True
-    return ids, np.concatenate(segments).astype(np.int64), special
+        before = tokenizer.between - 1 if number else 0
+        ids += [np.full(before, tokenizer.sep), part, np.array([tokenizer.sep])]
+        segments.append(np.full(before + len(part) + 1, number))
+        special += [np.ones(before), np.zeros(len(part)), np.ones(1)]
+    return (
+        np.concatenate(ids).astype(np.int64),
+        np.concatenate(segments).astype(np.int64),
+        np.concatenate(special).astype(bool),
+    )

@@ -28,31 +28,28 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from keel.checkpoint import MANIFEST, verify_folder
 from keel.errors import UserError
 from keel.tokenizers.alphabet import Alphabet, find
+from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.word_cache import WordCache
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+SPECIAL = tuple(ROLES.values())
 CONTINUATION = "##"
 BLANKS = " \t\r"
-PART_CHARACTERS = 1_000_000
 LONGEST_WORD = 100  # characters; a longer word is [UNK], as in BERT
 CHARACTERS = 20000  # distinct ones that training keeps at most; enough for all Chinese characters in use
 
 
-class WordPiece:
+class WordPiece(LibraryTokenizer):
     """Satisfies `interfaces.Tokenizer`. Make one with `load` or `train`."""
 
+    kind = "wordpiece"
+
     def __init__(self, tokenizer: Tokenizer) -> None:
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        entries = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1])
-        self._tokenizer = tokenizer
+        super().__init__(tokenizer, ROLES)
         self.normalisation: dict[str, bool | None] = json.loads(tokenizer.normalizer.__getstate__())
         self.lowercase = bool(self.normalisation["lowercase"])
         strips = self.normalisation["strip_accents"]
         self.strips_accents = self.lowercase if strips is None else bool(strips)
-        self.vocabulary = [token for token, _ in entries]
-        self.size = len(entries)
-        self.pad, self.unk, self.cls, self.sep, self.mask = (dict(entries)[token] for token in SPECIAL)
         self.continues = np.array([token.startswith(CONTINUATION) for token in self.vocabulary], dtype=bool)
         self._words = WordCache(tokenizer, self.continues)
 
@@ -91,7 +88,7 @@ class WordPiece:
         """Writes the four files that `transformers` and Keel open."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+        names = {f"{role}_token": spelling for role, spelling in ROLES.items()}
         config: dict[str, Any] = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
@@ -104,26 +101,12 @@ class WordPiece:
         (folder / "tokenizer_config.json").write_text(json.dumps(config | names, indent=2), encoding="utf-8")
         (folder / "special_tokens_map.json").write_text(json.dumps(names, indent=2), encoding="utf-8")
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each text as int32, without [CLS] and [SEP]."""
-        try:
-            return [row for part in _parts(texts) for row in self._words.encode(part)]
-        except (UnicodeEncodeError, TypeError):
-            raise _not_text(texts) from None
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return self._words.encode(texts)
 
-    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of one text, and for each the characters [start, end) of the text it stands for."""
-        try:
-            encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        except (UnicodeEncodeError, TypeError):
-            raise _not_text([text]) from None
-        return encoding.ids, encoding.offsets
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False))
-
-    def token(self, id: int) -> str:
-        return self.vocabulary[id]
+    def word_starts(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Every token without `##`."""
+        return [~self.continues[row] for row in rows]
 
     def knows(self, character: str) -> bool:
         """Whether a character has an entry of its own, once normalised. One that normalising deletes needs none."""
@@ -172,31 +155,6 @@ def learn(
     )
     tokenizer.train_from_iterator(texts, trainer)
     return WordPiece(_assemble(tokenizer.get_vocab(), lowercase, strip_accents)), alphabet
-
-
-def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cuts a list of texts into stretches of about PART_CHARACTERS: memory stays bounded."""
-    first = size = 0
-    for number, text in enumerate(texts):
-        size += len(text)
-        if size >= PART_CHARACTERS:
-            yield texts[first : number + 1]
-            first, size = number + 1, 0
-    if first < len(texts):
-        yield texts[first:]
-
-
-def _not_text(texts: Sequence[str]) -> UserError:
-    for number, text in enumerate(texts):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            return UserError(
-                f"text {number + 1}: character {error.start} is half a surrogate pair; the text is not Unicode"
-            )
-        except AttributeError:
-            return UserError(f"text {number + 1}: a {type(text).__name__} where a string was expected")
-    return UserError("the texts cannot be tokenised; give strings")
 
 
 def _assemble(

@@ -28,7 +28,8 @@ from keel.checkpoint import Name
 from keel.errors import UserError, near, suggest
 from keel.interfaces import Objective, Task
 from keel.text.labelled import LabelledData
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.library import LibraryTokenizer
 from keel.training.encoder import EncoderUse, view
 from keel.training.learner import Learner
 
@@ -38,7 +39,7 @@ OURS = "keel"  # the key in config.json, the prefix of tensors and the name of t
 @dataclass(frozen=True)
 class Loaded:
     learner: Learner
-    tokenizer: WordPiece
+    tokenizer: LibraryTokenizer
     path: Path
     task: Task | None = None
 
@@ -91,7 +92,9 @@ def make_purpose(sections: Mapping[str, Any], where: Path | str) -> Purpose:
         raise UserError(f"{where}: its '{OURS}' entry cannot be used ({str(error).splitlines()[0]})") from None
 
 
-def save_model(folder: Path, learner: Learner, tokenizer: WordPiece, card: str, purpose: Purpose | None = None) -> None:
+def save_model(
+    folder: Path, learner: Learner, tokenizer: LibraryTokenizer, card: str, purpose: Purpose | None = None
+) -> None:
     """Writes the model's own files into an existing folder."""
     backbone = learner.backbone
     border = backbone.published
@@ -136,7 +139,7 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     _check_finite(ours, folder)
     _check_against(learner, ours, names, folder)
     learner.load_state_dict(ours, assign=True)
-    tokenizer = WordPiece.load(folder)
+    tokenizer = open_tokenizer(folder)
     if tokenizer.size > config.vocabulary:
         raise UserError(f"{folder}: the tokenizer has {tokenizer.size} tokens, the model only {config.vocabulary}")
     return Loaded(learner.eval(), tokenizer, folder, purpose.task if purpose else None)

@@ -29,7 +29,7 @@ import torch
 from keel import checkpoint
 from keel.corpus.stream import Cursor
 from keel.errors import UserError
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.library import LibraryTokenizer
 from keel.training.learner import Learner
 from keel.training.loop import State
 from keel.training.model_folder import Purpose, save_model
@@ -64,7 +64,7 @@ class RunFolder:
         self,
         learner: Learner,
         optimizer: torch.optim.Optimizer,
-        tokenizer: WordPiece,
+        tokenizer: LibraryTokenizer,
         state: State,
         facts: dict[str, Any],
         recipe_yaml: str,

@@ -1,0 +1,93 @@
+"""A vocabulary of words and pieces like WordPiece's, with the 256 bytes for every character it has no entry for.
+
+In: texts to learn from, or a tokenizer.json made here. Out: ids that give the text back, whatever it is: nothing is
+lower-cased, cleaned or [UNK].
+
+Notable choices
+- Words keep the space before them, Chinese characters stand alone, as in BERT; pieces are merged as in BPE, which needs
+  no marks inside words and takes time in proportion to a word's length.
+- Characters that occur less than `min_frequency` times, or have no room, are spelt in bytes (<0xE9>).
+- Training is handed the characters in a fixed order, for the library would take them in the order of a random hash.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from keel.errors import UserError
+from keel.tokenizers.chinese import CHINESE_BLOCKS
+from keel.tokenizers.library import LibraryTokenizer
+
+ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+BYTES = [f"<0x{number:02X}>" for number in range(256)]
+CHARACTERS_SHARE = 0.75  # of the vocabulary that characters may take
+CHINESE = "[" + "".join(f"\\x{{{first:X}}}-\\x{{{last:X}}}" for first, last in CHINESE_BLOCKS) + "]"
+WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]|\s"
+
+
+class ByteFallback(LibraryTokenizer):
+    kind = "byte-fallback"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer, ROLES)
+
+    @staticmethod
+    def train(texts: Iterable[str], size: int = 30522, min_frequency: int = 2) -> ByteFallback:
+        fixed = [*ROLES.values(), *BYTES]
+        if size <= len(fixed):
+            raise UserError(f"a vocabulary of {size} has no room beside 256 bytes and {len(ROLES)} special tokens")
+        if isinstance(texts, Iterator):
+            texts = list(texts)
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(text)
+        room = int(CHARACTERS_SHARE * (size - len(fixed)))
+        frequent = [(-count, c) for c, count in counts.items() if count >= min_frequency]
+        characters = sorted(c for _, c in sorted(frequent)[:room])
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = _splitter()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            min_frequency=min_frequency,
+            special_tokens=[*fixed, *characters],  # "special" only in that they get the first ids, in this order
+            limit_alphabet=len(characters),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        model = json.loads(tokenizer.to_str())["model"]
+        known = set(characters)
+        merges = [(a, b) for a, b in model["merges"] if known.issuperset(a + b) and a + b not in BYTES]
+        kept = [*fixed, *characters, *dict.fromkeys(a + b for a, b in merges)]
+        return ByteFallback(_assemble({token: id for id, token in enumerate(kept)}, merges))
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The space that leads a word is part of its token, but not of what it stands for."""
+        ids, offsets = super().encode_with_offsets(text)
+        return ids, [(a + 1, b) if b - a > 1 and text[a] == " " else (a, b) for a, b in offsets]
+
+    def shown(self, id: int) -> str:
+        byte = re.fullmatch("<0x([0-9A-F]{2})>", self.vocabulary[id])
+        return bytes.fromhex(byte[1]).decode(errors="replace") if byte else self.vocabulary[id]
+
+
+def _splitter() -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split
+    return pre_tokenizers.Sequence([split(Regex(CHINESE), "isolated"), split(Regex(WORDS), "isolated")])
+
+
+def _assemble(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, unk_token=ROLES["unk"]))
+    tokenizer.pre_tokenizer = _splitter()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in ROLES.values()])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer

@@ -1,0 +1,154 @@
+"""What all tokenizers share: a tokenizer of the `tokenizers` library, with its special tokens known by role.
+
+In: the library's tokenizer and the spelling of each role. Out: `interfaces.Tokenizer`, and which tokens start a word.
+
+Notable choices
+- The library decides every id, as it does in `transformers`, so the ids are equal.
+- Outside Chinese a token starts a word if white space leads it, or if it begins with another kind of character (letter,
+  digit, other) than the token before it ended with: that is where byte-level tokenizers cut before they merge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from keel.errors import UserError
+
+PART_CHARACTERS = 1_000_000
+ABSENT = -1  # the id of a role that a vocabulary does not have
+NOTHING, LETTER, DIGIT, OTHER = range(4)  # kinds of characters
+
+
+class LibraryTokenizer:
+    """`roles`: the spelling of cls, sep, mask, pad and unk."""
+
+    kind: str
+    between = 1  # separators between two texts
+    lowercase = False
+    strips_accents = False
+
+    def __init__(self, tokenizer: Tokenizer, roles: Mapping[str, str]) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        entries = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1])
+        self._tokenizer = tokenizer
+        self.roles = dict(roles)
+        self.vocabulary = [token for token, _ in entries]
+        self.size = len(entries)
+        ids = dict(entries)
+        self.pad, self.unk, self.cls, self.sep, self.mask = (
+            ids.get(roles.get(role, ""), ABSENT) for role in ("pad", "unk", "cls", "sep", "mask")
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text as int32, without [CLS] and [SEP]."""
+        try:
+            return [row for part in parts(texts) for row in self._encode(part)]
+        except (UnicodeEncodeError, TypeError):
+            raise _not_text(texts) from None
+
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in found]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of one text, and for each the characters [start, end) of the text it stands for."""
+        try:
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        except (UnicodeEncodeError, TypeError):
+            raise _not_text([text]) from None
+        return encoding.ids, encoding.offsets
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False))
+
+    def token(self, id: int) -> str:
+        return self.vocabulary[id]
+
+    def shown(self, id: int) -> str:
+        """The token as a person reads it: its characters, as far as it has whole ones."""
+        return self.vocabulary[id]
+
+    def knows(self, character: str) -> bool:
+        """Whether a character can be told from all others."""
+        return True
+
+    def word_starts(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Which tokens start a word, as far as the tokens themselves tell."""
+        if not rows:
+            return []
+        led, first, last = self._edges()
+        ids = np.concatenate(rows).astype(np.int64)
+        starts = led[ids]
+        before = last[ids[:-1]]  # white space alone belongs to the word behind it
+        starts[1:] |= (first[ids[1:]] != before) & (before != NOTHING)
+        stops = np.cumsum([len(row) for row in rows])
+        starts[[stop - len(row) for stop, row in zip(stops, rows, strict=True) if len(row)]] = True
+        return np.split(starts, stops[:-1])
+
+    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(V,) each: whether white space leads a token, the kind of its first character, and of its last."""
+        if not hasattr(self, "_edge_table"):
+            texts = [self.shown(id) for id in range(self.size)]
+            bare = [text.strip() for text in texts]
+            led = np.array([text[:1].isspace() for text in texts])
+            ends = np.array([(_kind(b[:1]), _kind(b[-1:])) for b in bare])
+            self._edge_table = led, ends[:, 0], ends[:, 1]
+        return self._edge_table
+
+    def fingerprint(self) -> str:
+        """Names the vocabulary and everything that decides about ids."""
+        # The library does not read back every last digit of the scores it writes.
+        settings = json.loads(self._tokenizer.to_str(), parse_float=lambda digits: f"{float(digits):.6g}")
+        content = json.dumps([self.vocabulary, settings], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the files that `transformers` and Keel open."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._tokenizer.save(str(folder / "tokenizer.json"), pretty=True)
+        names = {f"{role}_token": spelling for role, spelling in self.roles.items()}
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512} | names
+        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+        (folder / "special_tokens_map.json").write_text(json.dumps(names, indent=2), encoding="utf-8")
+
+
+def _kind(character: str) -> int:
+    if not character:
+        return NOTHING
+    category = unicodedata.category(character)[0]
+    return LETTER if category in "LM" or character == "\ufffd" else DIGIT if category == "N" else OTHER
+
+
+def parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cuts a list of texts into stretches of about PART_CHARACTERS: memory stays bounded."""
+    first = size = 0
+    for number, text in enumerate(texts):
+        size += len(text)
+        if size >= PART_CHARACTERS:
+            yield texts[first : number + 1]
+            first, size = number + 1, 0
+    if first < len(texts):
+        yield texts[first:]
+
+
+def _not_text(texts: Sequence[str]) -> UserError:
+    for number, text in enumerate(texts):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return UserError(
+                f"text {number + 1}: character {error.start} is half a surrogate pair; the text is not Unicode"
+            )
+        except AttributeError:
+            return UserError(f"text {number + 1}: a {type(text).__name__} where a string was expected")
+    return UserError("the texts cannot be tokenised; give strings")

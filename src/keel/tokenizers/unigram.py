@@ -1,0 +1,120 @@
+"""Unigram pieces of sentencepiece, as ALBERT uses them: read, not trained.
+
+In: a `spiece.model`, or a tokenizer.json with a Unigram model. Out: ids, equal to those of `transformers`.
+
+Notable choice: a spiece.model is a protocol buffer of which three fields matter (pieces, their scores, the table of
+normalisations), so the few lines of its wire format are here instead of two more dependencies.
+
+Papers: Kudo 2018 (arXiv:1804.10959); Lan et al. 2019 (arXiv:1909.11942).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from keel.errors import UserError
+from keel.tokenizers.library import LibraryTokenizer
+
+MODEL_FILE = "spiece.model"
+ROLES = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+SPACE = "▁"
+
+
+class Unigram(LibraryTokenizer):
+    kind = "unigram"
+    lowercase = True
+    strips_accents = True
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        missing = [token for token in ROLES.values() if token not in vocabulary]
+        if missing:
+            raise UserError(f"the vocabulary lacks {', '.join(missing)}; Keel reads sentencepiece models like ALBERT's")
+        super().__init__(tokenizer, ROLES)
+
+    @staticmethod
+    def read(path: Path) -> Unigram:
+        try:
+            pieces, table = _parse(path.read_bytes())
+        except (IndexError, struct.error, UnicodeDecodeError):
+            raise UserError(f"{path}: not a sentencepiece model, or cut off; restore it from a copy") from None
+        spellings = [piece for piece, _ in pieces]
+        if not pieces or ROLES["unk"] not in spellings:
+            raise UserError(f"{path}: holds no pieces with {ROLES['unk']}; is this a sentencepiece model?")
+        return Unigram(_assemble(pieces, table))
+
+    def shown(self, id: int) -> str:
+        return self.vocabulary[id].replace(SPACE, " ")
+
+    def knows(self, character: str) -> bool:
+        return self.unk not in self._tokenizer.encode(character, add_special_tokens=False).ids
+
+
+def _assemble(pieces: list[tuple[str, float]], table: bytes) -> Tokenizer:
+    """The pipeline that ALBERT puts around its pieces."""
+    spellings = [piece for piece, _ in pieces]
+    tokenizer = Tokenizer(models.Unigram(pieces, spellings.index(ROLES["unk"]), False))
+    steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    steps += [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    if table:
+        steps.append(normalizers.Precompiled(table))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
+    tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ROLES.values()])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
+def _parse(data: bytes) -> tuple[list[tuple[str, float]], bytes]:
+    """The pieces with their scores, and the compiled table of normalisations."""
+    pieces, table = [], b""
+    for field, value in _fields(data):
+        if field == 1 and isinstance(value, bytes):  # a piece: 1 its spelling, 2 its score
+            inner = dict(_fields(value))
+            score = inner.get(2, b"\0\0\0\0")
+            pieces.append((bytes(inner[1]).decode(), struct.unpack("<f", bytes(score))[0]))
+        elif field == 3 and isinstance(value, bytes):  # normalisation: 2 its table
+            table = bytes(dict(_fields(value)).get(2, b""))
+    return pieces, table
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """The fields of a protocol buffer message: numbers as they are, everything else as bytes."""
+    place = 0
+    while place < len(data):
+        tag, place = _number(data, place)
+        field, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, place = _number(data, place)
+            yield field, value
+            continue
+        if wire == 2:
+            size, place = _number(data, place)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise IndexError(f"wire type {wire}")
+        if place + size > len(data):
+            raise IndexError("cut off")
+        yield field, data[place : place + size]
+        place += size
+
+
+def _number(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place

@@ -1,0 +1,87 @@
+"""Sentencepiece vocabularies: the ids of the sentencepiece library itself, on a model that it trained here."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keel.errors import UserError
+from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.unigram import Unigram
+
+SENTENCES = [
+    "the old captain watches the keel at dawn",
+    "a young sailor (of the harbour) remembers seven lanterns",
+    "our carpenter repairs a broken mast before the storm",
+    "every gull follows the tall ship, without a word",
+    "an oak plank carries the island - in winter",
+] * 30
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unigram, Any]:
+    """With ALBERT's special tokens, and symbols of its own."""
+    folder, model = tmp_path_factory.mktemp("pieces"), io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES),
+        model_writer=model,
+        vocab_size=70,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        user_defined_symbols=["(", ")", "-"],
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        minloglevel=2,
+    )
+    (folder / "spiece.model").write_bytes(model.getvalue())
+    ours = open_tokenizer(folder)
+    assert isinstance(ours, Unigram)
+    return ours, sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def prepared(text: str) -> str:
+    """What ALBERT does to a text before sentencepiece sees it."""
+    text = " ".join(text.split()).replace("``", '"').replace("''", '"')
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn").lower()
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from([*" ".join(SENTENCES[:5]).split(), "Émile", "ZZ", "1984", "老"]), max_size=12))
+def test_ids_are_sentencepieces_own(trained: tuple[Unigram, Any], words: list[str]) -> None:
+    ours, theirs = trained
+    text = " ".join(words)
+    assert ours.encode([text])[0].tolist() == theirs.encode(prepared(text))
+
+
+def test_roles_and_the_way_back(trained: tuple[Unigram, Any], tmp_path: Path) -> None:
+    ours, theirs = trained
+    assert [ours.token(id) for id in (ours.pad, ours.unk, ours.cls, ours.sep, ours.mask)] == [
+        "<pad>",
+        "<unk>",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+    ]
+    assert ours.size == theirs.get_piece_size()
+    (ids,) = ours.encode(["the old Captain"])
+    assert ours.decode(ids.tolist()) == "the old captain"
+    assert int(ours.word_starts([ids])[0].sum()) == 3
+    ours.save(tmp_path)
+    back = open_tokenizer(tmp_path)
+    assert isinstance(back, Unigram) and back.fingerprint() == ours.fingerprint()
+    assert ours.knows("k") and not ours.knows("老")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x0a\xff\xff\xff\x0fabc", b"hello world", b"\x0a\x03abc"])
+def test_other_files_are_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(content)
+    with pytest.raises(UserError, match=r"spiece\.model: "):
+        open_tokenizer(tmp_path)
