@@ -1,6 +1,6 @@
-"""Segment pairs: what every plan keeps to, whatever the documents; and the shares BERT asks for.
+"""Packing: what every plan keeps to, whatever the documents; and the shares BERT asks for.
 
-The packer sees a corpus only through sentence bounds and content hashes, so here a corpus is a list of documents, each
+A packer sees a corpus only through sentence bounds and content hashes, so here a corpus is a list of documents, each
 a list of sentence lengths.
 """
 
@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keel.corpus.pack_order import OrderPacker
 from keel.corpus.pack_pairs import SPECIALS, PairPacker
+from keel.corpus.pack_sentences import SentencePacker
 from keel.corpus.plan import Plan
 from keel.errors import UserError
 from keel.recipe import load
@@ -230,3 +232,50 @@ def test_a_corpus_of_copies_is_refused_or_never_labelled_random(
         assert path in str(error)
     else:
         assert not labels.any()
+
+
+@settings(deadline=None, max_examples=150)
+@given(corpora, st.integers(8, 40), st.integers(0, 1000), shares)
+def test_order_is_asked_of_neighbours(corpus: Lengths, length: int, seed: int, short: float) -> None:
+    everything = np.arange(len(corpus.bounds))
+    rows = OrderPacker(corpus, length, short).plan(everything, np.random.default_rng(seed))  # type: ignore[arg-type]
+    assert rows.segmented and (rows.lengths <= length).all()
+    for number, swapped in enumerate(rows.answers["sentence_order"]):
+        one, two = rows.row(number)
+        a, b = (two, one) if swapped else (one, two)
+        assert a[0] < a[1] <= b[0] < b[1], "A stands before B in the text"
+        assert corpus.document_of(*a) == corpus.document_of(*b)
+
+
+def test_half_of_the_rows_are_swapped() -> None:
+    corpus = Lengths([[7] * 400] * 20)
+    rows = OrderPacker(corpus, 64, 0.1).plan(np.arange(20), np.random.default_rng(0))  # type: ignore[arg-type]
+    assert 0.45 < rows.answers["sentence_order"].mean() < 0.55
+
+
+@settings(deadline=None, max_examples=200)
+@given(corpora, st.integers(8, 40), st.integers(0, 1000), st.sampled_from([0.0, 0.1, 1.0]), st.booleans())
+def test_rows_of_sentences_hold_every_token_once(
+    corpus: Lengths, length: int, seed: int, short: float, across: bool
+) -> None:
+    everything = np.random.default_rng(seed).permutation(len(corpus.bounds))
+    packer = SentencePacker(corpus, length, short, across)  # type: ignore[arg-type]
+    rows = packer.plan(everything, np.random.default_rng(seed))
+    assert not rows.segmented and not rows.answers
+    assert (rows.lengths <= length).all() and (np.diff(rows.first) > 0).all()
+    expected = np.concatenate([np.arange(corpus.bounds[d][0], corpus.bounds[d][-1]) for d in everything])
+    assert np.array_equal(np.concatenate([np.arange(a, b) for a, b in rows.ranges]), expected)
+    for number in range(len(rows)):
+        documents = [corpus.document_of(a, b) for a, b in rows.row(number)]
+        assert len(set(documents)) == len(documents), "a document has one [SEP] in a row"
+        assert across or len(documents) == 1
+
+
+def test_sentences_stay_whole_where_they_fit() -> None:
+    corpus = Lengths([[5, 6, 7, 8, 9] * 30, [50, 3, 3], [4]])
+    packer = SentencePacker(corpus, 32, 0.0, True)  # type: ignore[arg-type]
+    rows = packer.plan(np.arange(3), np.random.default_rng(0))
+    bounds = {int(b) for document in corpus.bounds for b in document}
+    cuts = set(rows.ranges.flatten().tolist()) - bounds
+    assert cuts and all(corpus.bounds[1][0] < cut < corpus.bounds[1][1] for cut in cuts), "only the long one is cut"
+    assert rows.lengths.mean() > 24

@@ -31,7 +31,9 @@ Unit = Literal["token", "word", "ngram", "span"]
 
 
 def special_ids(tokenizer: Tokenizer) -> np.ndarray:
-    return np.array([tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad, tokenizer.unk])
+    """Those that the vocabulary has; some have one for several roles, or none for one."""
+    ids = np.unique([tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad, tokenizer.unk])
+    return ids[ids >= 0]
 
 
 def ordinary_tokens(rows: Rows, tokenizer: Tokenizer) -> np.ndarray:

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from keel.corpus.choose import choose, ordinary_tokens
+from keel.corpus.choose import choose, ordinary_tokens, special_ids
 from keel.errors import UserError
 from keel.interfaces import Backbone, Batch, Objective, Rows, Score, Tokenizer
 from keel.layers.activations import ACTIVATIONS
@@ -74,6 +74,7 @@ class ReplacedToken(Objective):
             "replaced_token.generator.places": places,
             "replaced_token.generator.answers": rows.ids[places],
             "replaced_token.draws": uniform(keys, DRAW, positions),
+            "replaced_token.barred": special_ids(tokenizer),
             "replaced_token.places": ordinary,
             "replaced_token.answers": np.zeros(len(ordinary), np.int64),
         }
@@ -88,7 +89,8 @@ class ReplacedToken(Objective):
         logits = self.generator(backbone, batch, places)
         loss = F.cross_entropy(logits.float(), answers, reduction="sum")
         score = Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])
-        drawn = _draw(logits.detach().float(), targets["replaced_token.draws"])
+        possible = logits.detach().float().index_fill(1, targets["replaced_token.barred"], -torch.inf)
+        drawn = _draw(possible, targets["replaced_token.draws"])
         ids = batch.ids.index_copy(0, places, drawn)
         replaced = torch.zeros_like(batch.ids).index_copy(0, places, (drawn != answers).long())
         shown = replace(
