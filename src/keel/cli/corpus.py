@@ -82,7 +82,7 @@ def inspect(
 
 
 def _print_inspection(path: str, result: dict[str, Any]) -> None:
-    apart = ("lengths", "duplicates", "examples")
+    apart = ("lengths", "duplicates", "examples", "hiding")
     common.print_facts(f"corpus {path}", {k: v for k, v in result.items() if k not in apart})
     _print_lengths(result.get("lengths") or [])
     duplicates = result.get("duplicates") or {}
@@ -90,6 +90,12 @@ def _print_inspection(path: str, result: dict[str, Any]) -> None:
     typer.echo(f"documents whose text occurred before: {duplicates.get('documents', 0):,}")
     for group in groups[:DUPLICATES_SHOWN]:
         typer.echo(f"  {group['copies']} copies: documents {', '.join(map(str, group['documents']))}")
+    hiding = result.get("hiding") or {}
+    if hiding.get("chosen"):
+        typer.echo(
+            f"{hiding['recipe']} hides {common.share(hiding['chosen_share'])} of the tokens ({hiding['rows']:,} rows), "
+            f"{common.share(hiding['in_whole_words'])} of those in words that are hidden as a whole"
+        )
     for place, row in enumerate(result.get("examples") or [], 1):
         _print_example(place, row)
 
@@ -107,9 +113,13 @@ def _print_lengths(lengths: list[dict[str, Any]]) -> None:
 
 def _print_example(place: int, row: dict[str, Any]) -> None:
     screen = common.console()
-    order = {"follows": "; B follows A", "random": "; B is from another document"}.get(
-        row.get("next_sentence") or "", ""
-    )
+    said = {
+        "follows": "; B follows A",
+        "random": "; B is from another document",
+        "as written": "; A stands before B in the text",
+        "swapped": "; A and B are swapped",
+    }
+    order = said.get(row.get("next_sentence") or row.get("sentence_order") or "", "")
     screen.print(f"\nexample {place}: {len(row['tokens'])} tokens{order}. Hidden tokens are written {{shown→answer}}.")
     segments = row.get("segments") or [0] * len(row["tokens"])
     for segment in sorted(set(segments)):
@@ -129,6 +139,8 @@ def _segment_line(row: dict[str, Any], segments: list[int], segment: int) -> Tex
             line.append(" ").append(f"{{{common.clean(token)}→{common.clean(target)}}}", STYLES.get(mark, "bold"))
         elif begun and token.startswith("##"):
             line.append(common.clean(token[2:]), "not bold")
+        elif row.get("spaced"):  # its tokens hold the spaces of the text
+            line.append(common.clean(token), "not bold")
         else:
             line.append(" " + common.clean(token), "not bold")
         begun = True

@@ -15,6 +15,7 @@ import numpy as np
 from keel.corpus.store import Corpus
 
 GROUPS_SHOWN = 20
+ROWS_COUNTED = 200  # for the shares of what is hidden
 
 
 def build(
@@ -59,7 +60,9 @@ def inspect(path: str, *, examples: int = 3, recipe: str = "bert-mini", seed: in
         "duplicates": _duplicates(corpus),
     }
     if examples:
-        result["examples"] = _examples(path, examples, recipe, seed)
+        rows = _Prepared(path, recipe, seed, max(examples, ROWS_COUNTED))
+        result["hiding"] = rows.hiding()
+        result["examples"] = [rows.example(number) for number in range(min(examples, len(rows.rows.lengths)))]
     return result
 
 
@@ -84,44 +87,64 @@ def _duplicates(corpus: Corpus) -> dict[str, Any]:
     return {"documents": int((counts - 1).sum()), "groups": groups}
 
 
-def _examples(path: str, count: int, recipe_name: str, seed: int) -> list[dict[str, Any]]:
-    import torch
+class _Prepared:
+    """Rows as a run of this recipe would see them."""
 
-    from keel.catalog import find
-    from keel.corpus.stream import Cursor
-    from keel.recipe import load
-    from keel.stages.data import open_data
-    from keel.training.model_folder import assemble
+    def __init__(self, path: str, recipe_name: str, seed: int, count: int) -> None:
+        import torch
 
-    data = open_data(load(recipe_name, [f"training.seed={seed}", "model.backbone.vocabulary=null"]), path, None)
-    rows, _ = data.streams["main"].take(Cursor(), count * data.recipe.data.length)
-    backbone = data.recipe.model.backbone
-    with torch.device("meta"):  # masking needs the objectives' settings, not their weights
-        learner = assemble(find("backbones", backbone.kind)(backbone), dict(data.recipe.model.objectives))  # type: ignore[attr-defined]
-    batch = learner.prepare(rows, data.tokenizer)
-    shown = []
-    stops = np.cumsum(rows.lengths)
-    for row in range(min(count, len(rows.lengths))):
-        part = slice(int(stops[row] - rows.lengths[row]), int(stops[row]))
-        shown.append(_example(rows.ids[part], batch.ids[part].numpy(), batch.segments[part].tolist(), data.tokenizer))
-        if "next_sentence" in rows.answers:
-            shown[-1]["next_sentence"] = ("follows", "random")[int(rows.answers["next_sentence"][row])]
-        places = batch.targets.get("masked_lm.places")
-        if places is not None:
-            kept = [int(p) - part.start for p in places if part.start <= p < part.stop]
-            for place in kept:
-                shown[-1]["marks"][place] = shown[-1]["marks"][place] or "keep"
-                shown[-1]["targets"][place] = data.tokenizer.shown(int(rows.ids[part][place]))
-    return shown
+        from keel.catalog import find
+        from keel.corpus.stream import Cursor
+        from keel.recipe import load
+        from keel.stages.data import open_data
+        from keel.training.model_folder import assemble
 
+        data = open_data(load(recipe_name, [f"training.seed={seed}", "model.backbone.vocabulary=null"]), path, None)
+        self.tokenizer, self.recipe = data.tokenizer, recipe_name
+        self.rows, _ = data.streams["main"].take(Cursor(), count * data.recipe.data.length)
+        backbone = data.recipe.model.backbone
+        with torch.device("meta"):  # masking needs the objectives' settings, not their weights
+            learner = assemble(find("backbones", backbone.kind)(backbone), dict(data.recipe.model.objectives))  # type: ignore[attr-defined]
+        self.batch = learner.prepare(self.rows, self.tokenizer)
+        hidden = [k for k in ("masked_lm.places", "replaced_token.generator.places") if k in self.batch.targets]
+        self.chosen = np.zeros(len(self.rows.ids), bool)
+        for key in hidden:
+            self.chosen[self.batch.targets[key].numpy()] = True
 
-def _example(answers: np.ndarray, seen: np.ndarray, segments: list[int], tokenizer: Any) -> dict[str, Any]:
-    marks = []
-    for answer, token in zip(answers, seen, strict=True):
-        marks.append("" if answer == token else "mask" if token == tokenizer.mask else "random")
-    return {
-        "tokens": [tokenizer.shown(int(t)) for t in seen],
-        "marks": marks,
-        "targets": [""] * len(seen),
-        "segments": segments,
-    }
+    def hiding(self) -> dict[str, Any]:
+        """What is hidden of how many tokens, and how much of it in words that are hidden as a whole."""
+        from keel.corpus.choose import Words, ordinary_tokens
+
+        ordinary = ordinary_tokens(self.rows, self.tokenizer)
+        words = Words.of(self.rows, ordinary)
+        counts = np.bincount(words.of_token, weights=self.chosen, minlength=len(words.size))
+        whole = (counts == words.size)[words.of_token]
+        return {
+            "recipe": self.recipe,
+            "rows": len(self.rows.lengths),
+            "tokens": int(ordinary.sum()),
+            "chosen": int(self.chosen.sum()),
+            "chosen_share": float(self.chosen.sum() / max(1, ordinary.sum())),
+            "in_whole_words": float(whole[self.chosen].mean()) if self.chosen.any() else None,
+        }
+
+    def example(self, number: int) -> dict[str, Any]:
+        start = int(self.rows.starts[number])
+        part = slice(start, start + self.rows.lengths[number])
+        answers, seen = self.rows.ids[part], self.batch.ids[part].numpy()
+        marks, targets = [], []
+        for answer, token, chosen in zip(answers, seen, self.chosen[part], strict=True):
+            kind = "" if answer == token else "mask" if token == self.tokenizer.mask else "random"
+            marks.append(kind or ("keep" if chosen else ""))
+            targets.append(self.tokenizer.shown(int(answer)) if chosen else "")
+        shown = {
+            "tokens": [self.tokenizer.shown(int(token)) for token in seen],
+            "marks": marks,
+            "targets": targets,
+            "segments": self.batch.segments[part].tolist(),
+            "spaced": self.tokenizer.kind != "wordpiece",
+        }
+        labels = {"next_sentence": ("follows", "random"), "sentence_order": ("as written", "swapped")}
+        return shown | {
+            name: labels[name][int(values[number])] for name, values in self.rows.answers.items() if name in labels
+        }
