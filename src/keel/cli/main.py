@@ -21,6 +21,7 @@ import typer
 
 from keel.cli import (
     common,
+    compare,
     corpus,
     demo,
     doctor,
@@ -57,7 +58,7 @@ class Root(common.Group):
 
     ORDER = (
         *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill"),
-        *("finetune", "evaluate", "predict", "embed"),
+        *("finetune", "evaluate", "predict", "embed", "compare"),
     )
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -93,6 +94,11 @@ app.command("finetune", short_help="Teach a model a task from labelled data.", e
 app.command("evaluate", short_help="How good a fine-tuned model is.", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command("predict", short_help="What a fine-tuned model answers.", epilog=predict.EXAMPLE)(predict.predict)
 app.command("embed", short_help="One vector per text.", epilog=embed.EXAMPLE)(embed.embed)
+app.add_typer(
+    compare.app,
+    name="compare",
+    epilog=common.example("keel compare pretraining bert-mini electra-mini --corpus c --budget 15m --out o"),
+)
 
 
 @app.callback(invoke_without_command=True)

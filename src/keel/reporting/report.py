@@ -17,6 +17,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,6 @@ def write_report(
     """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after.
     Details and figures: what a task has to show. `answers`: a model that answers, where this folder is not one that
     fills masks, and `usage` how it is asked."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
     facts = dict(facts or {})
     records, skipped = read_metrics(folder / METRICS)
     train = [r for r in records if r.get("kind") == "train"]
@@ -56,20 +54,19 @@ def write_report(
     recipe = folder / RECIPE
     ask = str(fills[0]["text"]) if fills else "The capital of France is [MASK]."
     model = answers or str(folder)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_name(REPORT).read_text(encoding="utf-8"))
-    page = template.render(
+    return _write_page(
+        folder,
         title=str(facts.pop("title", folder.name)),
         tiles=[(_words(name), _figure(name, value)) for name, value in (figures or {}).items()]
         or _tiles(train, held_out),
-        facts=[(_words(name), _value(value)) for name, value in facts.items() if value is not None],
-        charts=[Markup(c) for c in charts(train, held_out)],
+        facts=facts,
+        charts=charts(train, held_out),
         table=_last_figures(train, held_out),
         evaluated=bool(held_out),
         fills=[(str(f["text"]), _answers(f["before"]), _answers(f["after"])) for f in fills or []],
         recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
-        plots=[Markup(_plot(detail)) for detail in details if isinstance(detail, Plot) and detail.points],
-        tables=[_table(detail) for detail in details if isinstance(detail, Table) and detail.rows],
+        plots=[_plot(detail) for detail in details if isinstance(detail, Plot) and detail.points],
+        tables=[detail for detail in details if isinstance(detail, Table)],
         command=f"keel predict {shlex.quote(model)} {usage[0]}"
         if answers
         else f"keel fill {shlex.quote(model)} {shlex.quote(ask)}",
@@ -77,8 +74,54 @@ def write_report(
         predicts=bool(answers),
         skipped=skipped,
     )
+
+
+def write_comparison(
+    folder: Path,
+    title: str,
+    drawings: Sequence[tuple[str, Sequence[Series], str, str]],
+    tables: Sequence[Table],
+    facts: Mapping[str, Any],
+) -> Path:
+    """Writes the page of a comparison. Drawings: title, series, and what the two axes are."""
+    drawn = [
+        chart(name, [replace(s, points=thin(s.points)) for s in series], x, y, x_zero=True)
+        for name, series, x, y in drawings
+    ]
+    return _write_page(folder, title=title, charts=drawn, tables=tables, facts=facts, compares=True)
+
+
+def _write_page(
+    folder: Path,
+    *,
+    facts: Mapping[str, Any],
+    charts: Sequence[str],
+    tables: Sequence[Table],
+    plots: Sequence[str] = (),
+    **parts: Any,
+) -> Path:
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(Path(__file__).with_name(REPORT).read_text(encoding="utf-8"))
+    page = template.render(
+        EMPTY
+        | {
+            "facts": [(_words(name), _value(value)) for name, value in facts.items() if value is not None],
+            "charts": [Markup(c) for c in charts],
+            "plots": [Markup(p) for p in plots],
+            "tables": [_table(table) for table in tables if table.rows],
+        }
+        | parts
+    )
     write_file(folder / REPORT, page)
     return folder / REPORT
+
+
+# What a page does not have unless it is said to.
+EMPTY: dict[str, Any] = {"tiles": [], "table": [], "evaluated": False, "fills": [], "recipe": "", "command": ""}
+EMPTY |= {"python": ("", ""), "predicts": True, "skipped": 0, "compares": False}
 
 
 def _plot(plot: Plot) -> str:

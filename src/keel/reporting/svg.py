@@ -19,7 +19,10 @@ from html import escape
 
 WIDTH, HEIGHT = 440, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 58, 44
-COLOURS = ("#1d63c4", "#c2410c", "#15803d", "#9333ea", "#b4235a", "#0e7490")
+COLOURS = (
+    *("#1d63c4", "#c2410c", "#15803d", "#9333ea", "#b4235a"),
+    *("#0e7490", "#a16207", "#7c4a2d", "#475569", "#4d7c0f"),
+)
 
 Point = tuple[float, float]
 Format = Callable[[float], str]
@@ -110,8 +113,9 @@ def chart(
     lost = sum(len(s.points) for s in series) - sum(map(len, finite))
     x = scale([p[0] for points in finite for p in points], LEFT, WIDTH - RIGHT, x_zero, 5)
     y = scale([p[1] for points in finite for p in points], HEIGHT - BOTTOM, TOP, y_zero, 5, margin=0.06)
+    legend, more = _legend([s for s in series if s.style != "faint"], lost)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT + more}" role="img" '
         f'aria-label="{escape(_describe(title, series, x_label, y_format, lost))}" '
         'font-family="system-ui, sans-serif" font-size="13">',
         f'<text class="chart-title" x="12" y="20" font-weight="600" {_ink("fill")}>{escape(title)}</text>',
@@ -121,7 +125,7 @@ def chart(
     if not any(finite):
         where = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{(TOP + HEIGHT - BOTTOM) / 2}"'
         parts.append(f'<text {where} text-anchor="middle" {_ink("fill")}>no finite values</text>')
-    parts += [_legend([s for s in series if s.style != "faint"], lost), "</svg>"]
+    parts += [legend, "</svg>"]
     return "".join(parts)
 
 
@@ -204,19 +208,34 @@ def _stretches(points: Sequence[Point]) -> list[list[Point]]:
     return [s for s in stretches if s]
 
 
-def _legend(series: Sequence[Series], lost: int) -> str:
-    """Names in the upper right corner, right to left, where the y label leaves room."""
-    right, parts = float(WIDTH - RIGHT), []
+def _legend(series: Sequence[Series], lost: int) -> tuple[str, int]:
+    """Names in the upper right corner, right to left, where the y label leaves room; below the drawing if they are too
+    many for that. Also how much height that takes."""
     names = [(s.name, _colour(s.colour)) for s in series if s.points] if len(series) > 1 else []
+    names = list(dict.fromkeys(names))
     if lost:
         names.append((f"{lost} not finite", ""))
-    for name, colour in reversed(names):
-        left = right - _text_width(name)
-        parts.append(f'<text x="{left:.1f}" y="40" {_ink("fill", "muted", "#5b6875")}>{escape(name)}</text>')
+    sizes = [_text_width(name) + 26 for name, _ in names]
+    parts, more = [], 0
+    places: list[tuple[float, int]] = []
+    if sum(sizes) <= WIDTH - LEFT - RIGHT:
+        right = float(WIDTH - RIGHT)
+        for size in reversed(sizes):
+            places.insert(0, (right - size + 26, 40))
+            right -= size
+    else:
+        left, row = float(LEFT), 0
+        for size in sizes:
+            if left > LEFT and left + size > WIDTH:
+                left, row = float(LEFT), row + 1
+            places.append((left, HEIGHT + 14 + 18 * row))
+            left += size
+        more = 18 * (row + 1) + 6
+    for (name, colour), (left, y) in zip(names, places, strict=True):
+        parts.append(f'<text x="{left:.1f}" y="{y}" {_ink("fill", "muted", "#5b6875")}>{escape(name)}</text>')
         if colour:
-            parts.append(f'<circle cx="{left - 9:.1f}" cy="36" r="4" style="fill:{colour}"/>')
-        right = left - 26
-    return f'<g class="legend">{"".join(parts)}</g>'
+            parts.append(f'<circle cx="{left - 9:.1f}" cy="{y - 4}" r="4" style="fill:{colour}"/>')
+    return f'<g class="legend">{"".join(parts)}</g>', more
 
 
 def _text_width(text: str) -> float:

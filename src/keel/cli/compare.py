@@ -1,0 +1,87 @@
+"""`keel compare`: several ways to the same end, side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from keel.cli import common
+
+app = typer.Typer(cls=common.Group, help="Compare recipes on your own data.", rich_markup_mode=None)
+
+
+@app.callback()
+def _group() -> None:
+    """Compare recipes on your own data."""
+
+
+@app.command(
+    epilog=common.example(
+        "keel compare pretraining bert-mini electra-mini --corpus my-corpus --budget 15m --out compared",
+        "keel compare pretraining bert-mini roberta-mini --corpus c --tokens 20000000 --seeds 2 --out compared "
+        "--task mood=classify:train.tsv:dev.tsv --task names=tag:train.conll:dev.conll --task-seeds 3 "
+        "--task-set training.learning_rate=2e-4 --task-set names:training.epochs=6",
+    )
+)
+def pretraining(
+    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Names of recipes, or YAML files.")],
+    corpus: Annotated[str, typer.Option(metavar="DIR", help="The corpus folder.")],
+    out: common.Out,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Wall-clock time for each: 15m, 1h.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="Instead: tokens for each.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Pretrain each so many times.")] = 1,
+    tasks: Annotated[
+        list[str] | None, typer.Option("--task", metavar="NAME=KIND:TRAIN:DEV", help="Fine-tune each; repeatable.")
+    ] = None,
+    task_seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Fine-tune each so many times.")] = 1,
+    task_settings: Annotated[
+        list[str] | None,
+        typer.Option("--task-set", metavar="[NAME:]KEY=VALUE", help="Change the tasks' recipes; repeatable."),
+    ] = None,
+    overrides: common.Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")] = None,
+    device: common.Device = "auto",
+    quiet: common.Quiet = False,
+    as_json: common.Json = False,
+) -> None:
+    """Pretrains several recipes at equal cost and fine-tunes each on the same tasks. Ctrl-C saves."""
+    from keel.stages.compare import LabelledTask, compare_pretraining
+
+    result = compare_pretraining(
+        recipes,
+        corpus=corpus,
+        out=out,
+        budget=budget,
+        tokens=tokens,
+        seeds=seeds,
+        tasks=[LabelledTask.parse(task, task_settings or ()) for task in tasks or []],
+        task_seeds=task_seeds,
+        overrides=overrides or [],
+        resume=resume,
+        threads=threads,
+        device=device,
+        report=None if quiet else common.say,
+        quiet=quiet,
+    )
+    if as_json:
+        common.print_json(result)
+    else:
+        _print(result)
+        typer.echo(f"the page: {out}/report.html")
+
+
+def _print(result: dict[str, Any]) -> None:
+    from keel.stages.compare import shown
+
+    rows = result["recipes"]
+    tasks = list(rows[0]["tasks"])
+    losses = list(dict.fromkeys(key for row in rows for key in row["held_out"]))
+    columns = ["recipe", *tasks, *(["mean"] if tasks else []), *losses, "tokens/s"]
+    body = []
+    for row in rows:
+        scores = [shown(row["tasks"][name]) for name in tasks] + ([f"{row['mean_score']:.4f}"] if tasks else [])
+        held = [shown(row["held_out"][key]) if key in row["held_out"] else "" for key in losses]
+        body.append([row["recipe"], *scores, *held, round(row["tokens_per_second"])])
+    common.print_table("recipes, the best first" if tasks else "recipes", columns, body, right=range(1, len(columns)))

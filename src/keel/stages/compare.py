@@ -1,0 +1,322 @@
+"""`keel compare pretraining`: several recipes, one corpus, the same wall-clock or the same tokens, the same tasks.
+
+In: recipes, a corpus, what each may spend, seeds, and labelled tasks. Out: a folder with every pretrained model, every
+fine-tuning's result, `comparison.json`, and a page that ranks and plots them.
+
+Notable choices
+- Recipes take turns within a seed, so that a machine that slows down slows all of them.
+- What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too.
+- Recipes are ranked by the mean of their tasks' headline figures, each a mean over seeds. Held-out losses are shown but
+  not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keel import recipe as recipes
+from keel.checkpoint import MANIFEST, write_file
+from keel.corpus.store import Corpus
+from keel.errors import Stopped, UserError
+from keel.interfaces import Table
+from keel.reporting.report import read_metrics, write_comparison
+from keel.reporting.svg import Series
+from keel.stages.finetune import RESULT, finetune
+from keel.stages.pretrain import pretrain
+from keel.stages.run import parameters
+from keel.training.model_folder import load_model
+
+PLAN, RESULTS, MODEL = "plan.json", "comparison.json", "model"
+FORM = "NAME=KIND:TRAIN:DEV, such as sst2=classify:train.tsv:dev.tsv"
+
+
+@dataclass(frozen=True)
+class LabelledTask:
+    name: str
+    kind: str
+    train: str
+    dev: str
+    overrides: tuple[str, ...] = ()
+
+    @staticmethod
+    def parse(given: str, settings: Sequence[str] = ()) -> LabelledTask:
+        """From `NAME=KIND:TRAIN:DEV`; settings are `key=value` for all tasks, or `NAME:key=value` for one."""
+        name, equals, rest = given.partition("=")
+        parts = rest.split(":")
+        if not name or not equals or len(parts) != 3 or not all(parts):
+            raise UserError(f"--task {given}: expected {FORM}")
+        mine = []
+        for setting in settings:
+            owner, colon, value = setting.partition(":")
+            if not colon or "=" in owner:
+                mine.append(setting)
+            elif owner == name:
+                mine.append(value)
+        kind, train, dev = parts
+        return LabelledTask(name, kind, train, dev, tuple(mine))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides about a comparison's figures."""
+
+    recipes: list[str]
+    corpus: str
+    budget: str | None
+    tokens: int | None
+    seeds: int
+    task_seeds: int
+    overrides: list[str] = field(default_factory=list)
+    tasks: list[LabelledTask] = field(default_factory=list)
+
+
+def compare_pretraining(
+    names: Sequence[str],
+    *,
+    corpus: str,
+    out: str,
+    budget: str | None = None,
+    tokens: int | None = None,
+    seeds: int = 1,
+    tasks: Sequence[LabelledTask] = (),
+    task_seeds: int = 1,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    threads: int | None = None,
+    device: str = "auto",
+    report: Callable[[str], None] | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Trains and judges all recipes, and returns one row of figures for each, the best first."""
+    say = report or (lambda _: None)
+    plan = Plan(list(names), corpus, budget, tokens, seeds, task_seeds, list(overrides), list(tasks))
+    _check(plan)
+    folder = Path(out)
+    _begin(folder, plan, resume)
+    machine = {"threads": threads, "device": device, "quiet": quiet}
+    runs: list[dict[str, Any]] = []
+    units = [(name, seed) for seed in range(1, seeds + 1) for name in names]
+    for number, (name, seed) in enumerate(units, 1):
+        say(f"{number} of {len(units)}: {name}, seed {seed}")
+        place = folder / f"{_slug(name)}-seed-{seed}"
+        try:
+            found = _pretrain(name, seed, place, plan, machine)
+            found["tasks"] = {task.name: list(_tasks(task, seed, place, plan, machine)) for task in tasks}
+        except Stopped:
+            raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
+        runs.append(found)
+        result = {"out": out, "plan": asdict(plan), "recipes": _rank(plan, runs), "runs": runs}
+        write_file(folder / RESULTS, json.dumps(result, indent=2))
+        _write_page(folder, plan, result)
+    return result
+
+
+def _check(plan: Plan) -> None:
+    if len(plan.recipes) < 2 or len(set(plan.recipes)) < len(plan.recipes):
+        raise UserError("a comparison needs two different recipes at least")
+    if (plan.budget is None) == (plan.tokens is None):
+        raise UserError("say what each recipe may spend: --budget 15m, or --tokens 20000000")
+    if len({task.name for task in plan.tasks}) < len(plan.tasks):
+        raise UserError("two tasks have the same name")
+    Corpus.open(Path(plan.corpus))
+    for name in plan.recipes:
+        recipes.load(name, plan.overrides)
+    for task in plan.tasks:
+        recipes.load_task(task.kind, task.overrides)
+        for path in (task.train, task.dev):
+            if not Path(path).is_file():
+                raise UserError(f"--task {task.name}: {path}: no such file")
+
+
+def _begin(folder: Path, plan: Plan, resume: bool) -> None:
+    path, content = folder / PLAN, json.dumps(asdict(plan), indent=2)
+    if path.is_file():
+        if not resume:
+            raise UserError(f"{folder} already holds a comparison; add --resume to go on with it")
+        if path.read_text(encoding="utf-8") != content:
+            raise UserError(f"{folder} holds a comparison of other recipes, data or settings; choose another --out")
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder}: already there and not empty; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(path, content)
+
+
+def _slug(name: str) -> str:
+    return Path(name).stem
+
+
+def _pretrain(name: str, seed: int, place: Path, plan: Plan, machine: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a pretraining run: read if it is finished, made or gone on with if not."""
+    model = place / MODEL
+    if not (model / MANIFEST).is_file():
+        begun = any((model / "checkpoints").glob("step-*"))
+        if not begun:
+            shutil.rmtree(model, ignore_errors=True)
+        changes = [*plan.overrides, f"training.seed={seed}"]
+        if plan.tokens:
+            steps = -(-plan.tokens // recipes.load(name, plan.overrides).training.batch_tokens)
+            changes.append(f"training.steps={steps}")
+        pretrain(
+            name,
+            corpus=plan.corpus,
+            out=str(model),
+            overrides=changes,
+            budget=plan.budget,
+            resume=begun,
+            **machine,
+        )
+        shutil.rmtree(model / "checkpoints")  # with optimizer states; nobody goes on from here
+    records, _ = read_metrics(model / "metrics.jsonl")
+    held_out = [r for r in records if r["kind"] == "evaluation"]
+    speeds = [r["tokens_per_second"] for r in records if r["kind"] == "train" and r.get("tokens_per_second")]
+    last = held_out[-1] if held_out else {}
+    return {
+        "recipe": name,
+        "seed": seed,
+        "model": str(model),
+        "parameters": parameters(load_model(model).learner),
+        "tokens": max((r["tokens"] for r in records if "tokens" in r), default=0),
+        "seconds": max((r["elapsed"] for r in records if "elapsed" in r), default=0.0),
+        "tokens_per_second": statistics.median(speeds) if speeds else 0.0,
+        "held_out": {key: value for key, value in last.items() if "." in key},
+        "curve": [(r["elapsed"] / 60, {k: v for k, v in r.items() if k.endswith("loss")}) for r in held_out],
+    }
+
+
+def _tasks(task: LabelledTask, seed: int, place: Path, plan: Plan, machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The results of a task with each of its seeds."""
+    for number in range(1, plan.task_seeds + 1):
+        out = place / f"{task.name}-{number}"
+        if not (out / RESULT).is_file() or not (out / MANIFEST).is_file():
+            begun = any((out / "checkpoints").glob("step-*"))
+            if not begun:
+                shutil.rmtree(out, ignore_errors=True)
+            changes = [*task.overrides, f"training.seed={1000 * seed + number}"]
+            finetune(
+                str(place / MODEL),
+                task.kind,
+                train=task.train,
+                dev=task.dev,
+                out=str(out),
+                overrides=changes,
+                resume=begun,
+                **machine,
+            )
+            shutil.rmtree(out / "checkpoints")
+            for weights in out.glob("*.safetensors"):  # the figures stay; the model can be made again
+                weights.unlink()
+        yield json.loads((out / RESULT).read_text(encoding="utf-8"))
+
+
+def _rank(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each recipe: means over seeds and deviations; the best mean of all tasks first."""
+    rows = []
+    for name in plan.recipes:
+        mine = [run for run in runs if run["recipe"] == name]
+        if not mine:
+            continue
+        row: dict[str, Any] = {"recipe": name, "seeds": len(mine), "parameters": mine[0]["parameters"]}
+        for key in ("tokens", "seconds", "tokens_per_second"):
+            row[key] = statistics.fmean(run[key] for run in mine)
+        row["held_out"] = {
+            key: _spread([run["held_out"][key] for run in mine]) for key in mine[0]["held_out"] if key.endswith("loss")
+        }
+        row["tasks"] = {}
+        for task in plan.tasks:
+            results = [result for run in mine for result in run["tasks"][task.name]]
+            scores = [r[r["headline"]] if r[r["headline"]] is not None else float("nan") for r in results]
+            nothing = sum(r["learnt_nothing"] for r in results)
+            row["tasks"][task.name] = {"figure": results[0]["headline"], "learnt_nothing": nothing} | _spread(scores)
+        means = [found["mean"] for found in row["tasks"].values()]
+        row["mean_score"] = statistics.fmean(means) if means else None
+        rows.append(row)
+    return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {"mean": statistics.fmean(values), "deviation": deviation, "count": len(values)}
+
+
+def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
+    rows = result["recipes"]
+    figures = list(dict.fromkeys(key for row in rows for key in row["held_out"]))
+    table = Table(
+        "Recipes, the best first" if plan.tasks else "Recipes",
+        ["recipe", *(f"{t.name}" for t in plan.tasks), *(["mean"] if plan.tasks else []), *figures],
+        [
+            [
+                row["recipe"],
+                *(shown(row["tasks"][task.name]) for task in plan.tasks),
+                *([row["mean_score"]] if plan.tasks else []),
+                *(shown(row["held_out"][key]) if key in row["held_out"] else "" for key in figures),
+            ]
+            for row in rows
+        ],
+        "Tasks: the headline figure on the development data, mean and standard deviation over all runs. Losses of "
+        "different objectives, or of different ways to hide, cannot be compared.",
+    )
+    cost = Table(
+        "What they cost",
+        ["recipe", "parameters", "tokens/s", "tokens seen", "minutes"],
+        [
+            [
+                row["recipe"],
+                row["parameters"],
+                round(row["tokens_per_second"]),
+                round(row["tokens"]),
+                row["seconds"] / 60,
+            ]
+            for row in rows
+        ],
+    )
+    charts = []
+    for key in figures:
+        lines = [
+            Series(
+                run["recipe"], [(x, y[key]) for x, y in run["curve"] if key in y], "line", _colour(plan, run["recipe"])
+            )
+            for run in result["runs"]
+            if run["seed"] == 1 and key in run["held_out"]
+        ]
+        if lines:
+            charts.append((f"Held-out {key}", lines, "minutes", "nats"))
+    for task in plan.tasks:
+        dots = [
+            Series(
+                row["recipe"],
+                [(row["tokens"] / 1e6, row["tasks"][task.name]["mean"])],
+                "dots",
+                _colour(plan, row["recipe"]),
+            )
+            for row in rows
+        ]
+        charts.append((f"{task.name}: {rows[0]['tasks'][task.name]['figure']}", dots, "million tokens seen", "score"))
+    spent = plan.budget or f"{plan.tokens:,} tokens"
+    facts = {
+        "corpus": plan.corpus,
+        "spent by each": spent,
+        "seeds": plan.seeds,
+        "seeds of each task": plan.task_seeds,
+        "changed for all": plan.overrides or None,
+        "tasks": [f"{t.name}: {t.kind} {t.train} -> {t.dev} {' '.join(t.overrides)}".strip() for t in plan.tasks]
+        or None,
+    }
+    write_comparison(folder, f"{len(plan.recipes)} recipes, {spent} each", charts, [table, cost], facts)
+
+
+def _colour(plan: Plan, name: str) -> int:
+    return plan.recipes.index(name)
+
+
+def shown(spread: dict[str, Any]) -> str:
+    """A mean with its deviation, as people write it."""
+    mean = f"{spread['mean']:.4f}"
+    return f"{mean} ± {spread['deviation']:.4f}" if spread["count"] > 1 else mean

@@ -1,0 +1,104 @@
+"""`keel compare pretraining`: the table is that of the runs, a stopped comparison goes on, mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keel.errors import Stopped, UserError
+from keel.stages import compare
+from keel.stages.compare import LabelledTask, compare_pretraining
+
+SMALL = [
+    *("model.backbone.layers=1", "model.backbone.width=32", "model.backbone.heads=2", "model.backbone.feed_forward=48"),
+    *("data.length=32", "training.batch_tokens=256", "training.evaluation_tokens=512", "training.precision=fp32"),
+    "training.evaluate_steps=2",
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "d.tsv"
+    path.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 8)
+    return path
+
+
+def options(corpus: Path, data: Path, out: Path, **more: Any) -> dict[str, Any]:
+    task = LabelledTask.parse(f"toy=classify:{data}:{data}", ["training.epochs=1", "toy:data.length=16", "x:y=1"])
+    assert task.overrides == ("training.epochs=1", "data.length=16")
+    given = {"tokens": 1000, "seeds": 2, "task_seeds": 2, "tasks": [task], "overrides": SMALL, "quiet": True}
+    return {"corpus": str(corpus), "out": str(out), **given, **more}
+
+
+def test_the_table_is_that_of_the_runs(corpus_path: Path, data: Path, tmp_path: Path) -> None:
+    names = ["bert-mini", "electra-mini", "gpt-mini"]
+    out = tmp_path / "o"
+    result = compare_pretraining(names, **options(corpus_path, data, out))
+    assert {row["recipe"] for row in result["recipes"]} == set(names)
+    assert [run["recipe"] for run in result["runs"]] == names * 2, "recipes take turns"
+    for row in result["recipes"]:
+        scores = [
+            json.loads((out / f"{row['recipe']}-seed-{seed}" / f"toy-{n}" / "result.json").read_text())["accuracy"]
+            for seed in (1, 2)
+            for n in (1, 2)
+        ]
+        assert row["tasks"]["toy"]["mean"] == pytest.approx(statistics.fmean(scores))
+        assert row["tasks"]["toy"]["deviation"] == pytest.approx(statistics.stdev(scores))
+        assert row["tokens"] <= 1000 + 256 and row["parameters"] > 1000
+    means = [row["mean_score"] for row in result["recipes"]]
+    assert means == sorted(means, reverse=True)
+    page = (out / "report.html").read_text()
+    assert all(name in page for name in names) and page.count("<svg") >= 3
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_a_stopped_comparison_goes_on(
+    corpus_path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, out = ["bert-mini", "roberta-mini"], tmp_path / "o"
+    given = options(corpus_path, data, out, seeds=1, task_seeds=1)
+    real, done = compare.finetune, []
+
+    def stopping(*args: Any, **more: Any) -> Any:
+        done.append(args)
+        if len(done) == 2:
+            raise Stopped("now")
+        return real(*args, **more)
+
+    monkeypatch.setattr(compare, "finetune", stopping)
+    with pytest.raises(Stopped, match="--resume"):
+        compare_pretraining(names, **given)
+    first = (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns
+    with pytest.raises(UserError, match="already holds a comparison; add --resume"):
+        compare_pretraining(names, **given)
+    with pytest.raises(UserError, match="other recipes, data or settings"):
+        compare_pretraining(names, **(given | {"task_seeds": 2}), resume=True)
+    result = compare_pretraining(names, **given, resume=True)
+    assert len(done) == 3 and len(result["runs"]) == 2, "the finished fine-tuning was not repeated"
+    assert (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns == first
+    again = compare_pretraining(names, **given, resume=True)
+    assert again["recipes"] == result["recipes"] and len(done) == 3
+
+
+def test_mistakes_are_said_before_anything_is_trained(corpus_path: Path, data: Path, tmp_path: Path) -> None:
+    given = options(corpus_path, data, tmp_path / "o")
+    for names, change, message in (
+        (["bert-mini"], {}, "two different recipes"),
+        (["bert-mini", "bert-mini"], {}, "two different recipes"),
+        (["bert-mini", "bert-mino"], {}, "no recipe called 'bert-mino'"),
+        (["bert-mini", "gpt-mini"], {"tokens": None}, "what each recipe may spend"),
+        (["bert-mini", "gpt-mini"], {"budget": "1m"}, "what each recipe may spend"),
+        (["bert-mini", "gpt-mini"], {"corpus": str(tmp_path)}, str(tmp_path)),
+        (["bert-mini", "gpt-mini"], {"tasks": [LabelledTask("t", "classify", "no.tsv", "no.tsv")]}, "no.tsv: no such"),
+        (["bert-mini", "gpt-mini"], {"tasks": [LabelledTask("t", "clasify", "no.tsv", "no.tsv")]}, "clasify"),
+    ):
+        with pytest.raises(UserError, match=message):
+            compare_pretraining(names, **(given | change))
+        assert not (tmp_path / "o").exists()
+    for wrong in ("classify:a:b", "x=classify:a", "=classify:a:b", "x=classify::b"):
+        with pytest.raises(UserError, match="expected NAME=KIND:TRAIN:DEV"):
+            LabelledTask.parse(wrong)
