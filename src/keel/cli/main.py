@@ -29,6 +29,7 @@ from keel.cli import (
     evaluate,
     fill,
     finetune,
+    generate,
     predict,
     pretrain,
     recipe,
@@ -57,7 +58,7 @@ class Root(common.Group):
     """The verbs in the order of the line, from text to answers."""
 
     ORDER = (
-        *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill"),
+        *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill", "generate"),
         *("finetune", "evaluate", "predict", "embed", "compare"),
     )
 
@@ -88,6 +89,9 @@ app.add_typer(corpus.app, name="corpus", epilog=common.example("keel corpus insp
 app.add_typer(recipe.app, name="recipe", epilog=common.example("keel recipe list"))
 app.command("pretrain", short_help="Train a model on a corpus.", epilog=pretrain.EXAMPLE)(pretrain.pretrain)
 app.command("fill", short_help="Ask a model what stands behind [MASK].", epilog=fill.EXAMPLE)(fill.fill)
+app.command("generate", short_help="Let a left-to-right model go on with a text.", epilog=generate.EXAMPLE)(
+    generate.generate
+)
 app.command("finetune", short_help="Teach a model a task from labelled data.", epilog=finetune.EXAMPLE)(
     finetune.finetune
 )

@@ -22,6 +22,7 @@ Shapes: T tokens, R rows, L length, W width, H heads, D = W / H.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -111,6 +112,7 @@ class SelfAttention(nn.Module):
         self.share = share  # of the attention weights dropped in training
         self.look = look
         self.roles = roles
+        self.memory: Memory | None = None  # of the tokens read before, while a text is being written
         self.scale = (width // heads) ** -0.5 if scale is None else scale
         self.qkv = nn.Linear(width, (max(roles) + 1) * width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
@@ -122,6 +124,8 @@ class SelfAttention(nn.Module):
 
         `turn`: rotates queries and keys by their positions."""
         how = How(self.heads, self.scale, self.look, self.share if self.training else 0.0)
+        if self.memory is not None:
+            return self.out(self.memory.attend(self._project(x, None, turn)[0], len(lengths), how))
         if x.device.type != "cpu" or (asked is not None and self.look != EVERYWHERE):
             mixed = self._mix(self._project(x, None, turn), lengths, lengths, how)
             return self.out(mixed if asked is None else mixed[asked.places])
@@ -158,6 +162,50 @@ class SelfAttention(nn.Module):
             return found
         parts = found.chunk(max(roles) + 1, 1)
         return torch.cat([parts[role] for role in roles], 1)
+
+
+class Memory:
+    """Keys and values of what rows of equal length have read so far, so that going on costs only what is new."""
+
+    def __init__(self) -> None:
+        self.read = 0  # tokens of each row
+        self._kept: Tensor | None = None  # (2, R, H, room, D)
+
+    def attend(self, qkv: Tensor, rows: int, how: How) -> Tensor:
+        """The next tokens of each row, as many for one as for another, attend to everything up to themselves."""
+        q, k, v = qkv.view(rows, -1, 3, how.heads, qkv.shape[1] // (3 * how.heads)).permute(2, 0, 3, 1, 4)
+        past, self.read = self.read, self.read + q.shape[2]
+        kept = self._room(torch.stack([k, v]))
+        kept[:, :, :, past : self.read] = torch.stack([k, v])
+        keys, values = kept[:, :, :, : self.read]
+        hidden = torch.ones(q.shape[2], self.read, dtype=torch.bool, device=q.device).triu(past + 1)
+        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=~hidden, scale=how.scale)
+        return mixed.transpose(1, 2).reshape(len(qkv), -1)
+
+    def _room(self, new: Tensor) -> Tensor:
+        """What is kept, with room for what is new: doubled when it is full, so nothing is copied often."""
+        if self._kept is None or self._kept.shape[3] < self.read:
+            shape = list(new.shape)
+            shape[3] = 2 * self.read
+            larger = new.new_zeros(shape)
+            if self._kept is not None:
+                larger[:, :, :, : self._kept.shape[3]] = self._kept
+            self._kept = larger
+        return self._kept
+
+
+@contextmanager
+def remembering(model: nn.Module) -> Iterator[None]:
+    """Within this, a causal model's batches are the next tokens of the rows it has read so far."""
+    layers = [part for part in model.modules() if isinstance(part, SelfAttention)]
+    for layer in layers:
+        assert layer.look == LEFT, "only a model that does not look ahead can go on from what it has read"
+        layer.memory = Memory()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.memory = None
 
 
 def padding_share(lengths: tuple[int, ...], device: torch.device) -> float:

@@ -90,6 +90,12 @@ class Model:
         answers: list[dict[str, Any]] = self.task.answer(examples, windows, found)
         return answers
 
+    def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
+        """Texts that go on from this one; the options are those of `keel.stages.generate.generate`."""
+        from keel.stages.generate import generate
+
+        return generate(self, text, **options)
+
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
         return self._encode(texts, lambda vectors: vectors)
