@@ -34,6 +34,7 @@ from keel.cli import (
     pretrain,
     recipe,
     tokenizer,
+    vocab,
 )
 from keel.errors import Stopped, UserError, suggest
 
@@ -59,7 +60,7 @@ class Root(common.Group):
 
     ORDER = (
         *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill", "generate"),
-        *("finetune", "evaluate", "predict", "embed", "compare"),
+        *("finetune", "evaluate", "predict", "embed", "compare", "vocab", "extend-positions"),
     )
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -98,6 +99,10 @@ app.command("finetune", short_help="Teach a model a task from labelled data.", e
 app.command("evaluate", short_help="How good a fine-tuned model is.", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command("predict", short_help="What a fine-tuned model answers.", epilog=predict.EXAMPLE)(predict.predict)
 app.command("embed", short_help="One vector per text.", epilog=embed.EXAMPLE)(embed.embed)
+app.add_typer(vocab.app, name="vocab", epilog=common.example("keel vocab propose my-model texts/ --out words.txt"))
+app.command("extend-positions", short_help="Let a model read longer texts.", epilog=vocab.EXTEND_POSITIONS)(
+    vocab.extend_positions
+)
 app.add_typer(
     compare.app,
     name="compare",

@@ -84,6 +84,13 @@ class WordPiece(LibraryTokenizer):
         """Learns a vocabulary; see `learn`, which also tells what it found."""
         return learn(texts, size, lowercase, strip_accents, min_frequency, characters)[0]
 
+    def with_vocabulary(self, vocabulary: Sequence[str]) -> WordPiece:
+        """A tokenizer that treats texts alike and has these entries, in this order."""
+        settings = self.normalisation
+        ids = {token: id for id, token in enumerate(vocabulary)}
+        strips, chinese = settings["strip_accents"], bool(settings["handle_chinese_chars"])
+        return WordPiece(_assemble(ids, self.lowercase, strips, chinese))
+
     def save(self, folder: str | Path) -> None:
         """Writes the four files that `transformers` and Keel open."""
         folder = Path(folder)

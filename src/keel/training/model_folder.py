@@ -41,7 +41,11 @@ class Loaded:
     learner: Learner
     tokenizer: LibraryTokenizer
     path: Path
-    task: Task | None = None
+    purpose: Purpose | None = None
+
+    @property
+    def task(self) -> Task | None:
+        return self.purpose.task if self.purpose else None
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     tokenizer = open_tokenizer(folder)
     if tokenizer.size > config.vocabulary:
         raise UserError(f"{folder}: the tokenizer has {tokenizer.size} tokens, the model only {config.vocabulary}")
-    return Loaded(learner.eval(), tokenizer, folder, purpose.task if purpose else None)
+    return Loaded(learner.eval(), tokenizer, folder, purpose)
 
 
 def assemble(backbone: Any, options: dict[str, Any]) -> Learner:

@@ -1,0 +1,232 @@
+"""Changing what a trained model can read: more positions, another vocabulary.
+
+In: a model folder. Out: another one, whose weights are those of the first wherever they mean the same.
+
+extend positions   rows of the position table are repeated, as in Beltagy et al. 2020: near tokens stay near
+vocab propose      words of a domain that are worth an entry, by the tokens they save
+vocab extend       new entries start as the mean of the pieces they were cut into
+vocab shrink       entries that a text never uses are left out
+
+Notable choices
+- All four are for learnt tables and WordPiece; whatever else a model is, is kept, heads included.
+- What is proposed is judged on lines that were not counted (one in HELD_OUT), so the share saved is an honest one.
+- Single characters stay when a vocabulary shrinks: without them a new word would be [UNK] that was not before.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keel import __version__
+from keel.checkpoint import write_folder
+from keel.corpus.store import Corpus
+from keel.errors import UserError
+from keel.layers.token_head import TokenHead
+from keel.stages.tokenizer import Texts
+from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.library import PART_CHARACTERS
+from keel.tokenizers.wordpiece import CONTINUATION, SPECIAL, WordPiece
+from keel.training.learner import Learner
+from keel.training.model_folder import Loaded, Purpose, load_model, save_model
+
+HELD_OUT = 10  # of so many lines one is not counted but judged by
+SHARD = 8_000_000  # tokens looked at together
+
+
+def extend_positions(model: str, to: int, out: str, allow_pickle: bool = False) -> dict[str, Any]:
+    """The same model with `to` positions."""
+    loaded = load_model(model, pickle=allow_pickle)
+    backbone: Any = loaded.learner.backbone
+    before = backbone.longest
+    if to <= before:
+        raise UserError(f"{model} already reads {before} tokens; --to must be more")
+    if isinstance(getattr(backbone, "positions", None), nn.Embedding):
+        table = backbone.positions.weight.detach()
+        unused = len(table) - before  # RoBERTa's table begins with rows that are never used
+        rows = unused + torch.arange(to) % before
+        backbone.positions = _table(torch.cat([table[:unused], table[rows]]))
+    backbone.config = backbone.config.model_copy(update={"positions": to})
+    backbone.longest = to
+    _save(loaded, loaded.tokenizer, out, f"{model} with {to:,} positions instead of {before:,}")
+    return {"out": out, "positions_before": before, "positions": to}
+
+
+def propose(
+    tokenizer: str,
+    texts: Sequence[str],
+    *,
+    count: int = 500,
+    min_frequency: int = 5,
+    documents: str = "auto",
+    column: str = "text",
+    report: Callable[[Any], None] | None = None,
+) -> dict[str, Any]:
+    """The `count` words of the texts that would save most tokens, and what they save in documents not counted."""
+    opened = _wordpiece(tokenizer)
+    words: Counter[tuple[int, ...]] = Counter()
+    held: list[str] = []
+    for lines in _lines(Texts(texts, documents, column, report)):
+        judged = [zlib.crc32(line.encode(errors="replace")) % HELD_OUT == 0 for line in lines]
+        held += [line for line, apart in zip(lines, judged, strict=True) if apart]
+        words.update(_long_words(opened, [line for line, apart in zip(lines, judged, strict=True) if not apart]))
+    saved = {word: (len(word) - 1) * n for word, n in words.items() if n >= min_frequency}
+    best = sorted(saved, key=lambda word: (-saved[word], word))[:count]
+    rows: list[dict[str, Any]] = [
+        {
+            "word": _spell(opened, word),
+            "pieces": [opened.token(id) for id in word],
+            "count": words[word],
+            "tokens_saved": saved[word],
+        }
+        for word in best
+    ]
+    wider = opened.with_vocabulary([*opened.vocabulary, *(row["word"] for row in rows)])
+    return {"tokenizer": tokenizer, "proposed": len(rows), "words": rows, "held_out": _shortened(opened, wider, held)}
+
+
+def extend_vocabulary(model: str, words: Sequence[str], out: str, allow_pickle: bool = False) -> dict[str, Any]:
+    """The same model with these words as entries of their own."""
+    loaded = load_model(model, pickle=allow_pickle)
+    tokenizer = _wordpiece(model)
+    fresh = [word for word in dict.fromkeys(words) if word not in set(tokenizer.vocabulary)]
+    wider = tokenizer.with_vocabulary([*tokenizer.vocabulary, *fresh])
+    # An entry is of use only if the word reaches it whole: capitals, spaces and Chinese characters are cut before.
+    reached = [word for word, ids in zip(fresh, wider.encode(fresh), strict=True) if ids.tolist() == [_id(wider, word)]]
+    unreached = [word for word in fresh if word not in set(reached)]
+    if not reached:
+        raise UserError("none of the words can be an entry: they are there already, or the tokenizer cuts them apart")
+    wider = tokenizer.with_vocabulary([*tokenizer.vocabulary, *reached])
+    pieces = tokenizer.encode(reached)
+    _change_tables(
+        loaded.learner,
+        lambda table: torch.cat([table, torch.stack([table[torch.from_numpy(p).long()].mean(0) for p in pieces])]),
+    )
+    _save(loaded, wider, out, f"{model} with {len(reached):,} more words")
+    return {
+        "out": out,
+        "size_before": tokenizer.size,
+        "size": wider.size,
+        "added": len(reached),
+        "known_before": len(set(words)) - len(fresh),
+        "not_possible": unreached,
+    }
+
+
+def shrink_vocabulary(
+    model: str,
+    out: str,
+    *,
+    corpus: str | None = None,
+    texts: Sequence[str] = (),
+    documents: str = "auto",
+    column: str = "text",
+    allow_pickle: bool = False,
+) -> dict[str, Any]:
+    """The same model with only the entries that a corpus, or some texts, use."""
+    if (corpus is None) == (not texts):
+        raise UserError("say what the vocabulary is for: --corpus DIR, or texts")
+    loaded = load_model(model, pickle=allow_pickle)
+    tokenizer = _wordpiece(model)
+    used = np.zeros(tokenizer.size, bool)
+    if corpus is not None:
+        opened = Corpus.open(Path(corpus))
+        if open_tokenizer(opened.tokenizer_path).fingerprint() != tokenizer.fingerprint():
+            raise UserError(f"{corpus} was built with another tokenizer than {model}")
+        for start in range(0, opened.tokens, SHARD):
+            used[opened.ids(start, min(start + SHARD, opened.tokens))] = True
+    else:
+        for lines in _lines(Texts(texts, documents, column, None)):
+            for row in tokenizer.encode(lines):
+                used[row] = True
+    used |= np.array([t in SPECIAL or len(t.removeprefix(CONTINUATION)) == 1 for t in tokenizer.vocabulary])
+    kept = np.flatnonzero(used)
+    if len(kept) == tokenizer.size:
+        raise UserError(f"{model}: all of its {tokenizer.size:,} entries are used; there is nothing to leave out")
+    narrower = tokenizer.with_vocabulary([tokenizer.vocabulary[id] for id in kept])
+    before = sum(p.numel() for p in loaded.learner.parameters())
+    _change_tables(loaded.learner, lambda table: table[torch.from_numpy(kept)])
+    _save(loaded, narrower, out, f"{model} with {len(kept):,} of its {tokenizer.size:,} entries")
+    after = sum(p.numel() for p in loaded.learner.parameters())
+    return {
+        "out": out,
+        "size_before": tokenizer.size,
+        "size": narrower.size,
+        "parameters_before": before,
+        "parameters": after,
+    }
+
+
+def _wordpiece(path: str) -> WordPiece:
+    tokenizer = open_tokenizer(path)
+    if not isinstance(tokenizer, WordPiece):
+        raise UserError(f"{path}: its tokenizer is {tokenizer.kind}; vocabularies are changed for wordpiece only")
+    return tokenizer
+
+
+def _id(tokenizer: WordPiece, word: str) -> int:
+    return tokenizer.vocabulary.index(word) if word in tokenizer.vocabulary else -1
+
+
+def _lines(texts: Texts) -> Iterator[list[str]]:
+    """The texts' lines, many at a time: the tokenizer costs the same for a line as for a page."""
+    lines: list[str] = []
+    size = 0
+    for text in texts:
+        lines += text.split("\n")
+        size += len(text)
+        if size >= PART_CHARACTERS:
+            yield lines
+            lines, size = [], 0
+    yield lines
+
+
+def _long_words(tokenizer: WordPiece, lines: Sequence[str]) -> Iterator[tuple[int, ...]]:
+    """The words of several pieces, as their ids."""
+    for row in tokenizer.encode(lines):
+        firsts = np.flatnonzero(~tokenizer.continues[row])
+        stops = np.append(firsts[1:], len(row))
+        for start, stop in zip(firsts[stops - firsts > 1], stops[stops - firsts > 1], strict=True):
+            yield tuple(row[start:stop].tolist())
+
+
+def _spell(tokenizer: WordPiece, word: tuple[int, ...]) -> str:
+    return "".join(tokenizer.token(id).removeprefix(CONTINUATION) for id in word)
+
+
+def _shortened(before: WordPiece, after: WordPiece, lines: Sequence[str]) -> dict[str, Any]:
+    counts = [sum(map(len, tokenizer.encode(lines))) for tokenizer in (before, after)]
+    share = 1 - counts[1] / counts[0] if counts[0] else 0.0
+    return {"tokens_before": counts[0], "tokens_after": counts[1], "shortened_by": share}
+
+
+def _change_tables(learner: Learner, change: Callable[[Tensor], Tensor]) -> None:
+    """Applies a change of rows to everything that has one for each entry of the vocabulary."""
+    backbone: Any = learner.backbone
+    with torch.no_grad():
+        backbone.tokens = _table(change(backbone.tokens.weight.detach()))
+        for part in learner.modules():
+            if isinstance(part, TokenHead) and not part.plain:
+                part.bias = nn.Parameter(change(part.bias.detach()))
+    backbone.config = backbone.config.model_copy(update={"vocabulary": len(backbone.tokens.weight)})
+
+
+def _table(rows: Tensor) -> nn.Embedding:
+    return nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+
+
+def _save(loaded: Loaded, tokenizer: Any, out: str, what: str) -> None:
+    target = Path(out)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    card = f"# {target.name}\n\nMade with Keel {__version__}: {what}.\n"
+    purpose: Purpose | None = loaded.purpose
+    with write_folder(target, {"keel": "surgery", "what": what}) as folder:
+        save_model(folder, loaded.learner, tokenizer, card, purpose)
