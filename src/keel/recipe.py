@@ -86,6 +86,14 @@ class Recipe(Named):
     data: DataSection = DataSection()
     training: TrainingSettings = TrainingSettings()
 
+    def with_backbone(self, backbone: Any, where: str) -> Recipe:
+        """The same recipe for the backbone of a model that is there, with a pooler where an objective needs one."""
+        pooled = any(catalog.find("objectives", name).looks_at == "rows" for name in self.model.objectives)
+        backbone = backbone.model_copy(update={"pooler": backbone.pooler or pooled})
+        recipe = self.model_copy(update={"model": self.model.model_copy(update={"backbone": backbone})})
+        _check_lengths(recipe, where)
+        return recipe
+
     def for_tokenizer(self, size: int, padding: int) -> Recipe:
         """The same recipe with the vocabulary's size settled; a recipe that asks for another size is refused."""
         asked = self.model.backbone.vocabulary  # type: ignore[attr-defined]

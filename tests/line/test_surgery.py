@@ -135,15 +135,7 @@ def test_an_extended_model_goes_on_learning(model: Model, domain: Path, tmp_path
     words = [row["word"] for row in propose(str(model.path), [str(domain)], count=5)["words"]]
     extend_vocabulary(str(model.path), words, str(tmp_path / "wide"))
     build([str(domain)], str(tmp_path / "wide"), str(tmp_path / "c"), documents="line")
-    shape = json.loads((tmp_path / "wide" / "config.json").read_text())
-    same = [
-        f"model.backbone.layers={shape['num_hidden_layers']}",
-        f"model.backbone.width={shape['hidden_size']}",
-        f"model.backbone.heads={shape['num_attention_heads']}",
-        f"model.backbone.feed_forward={shape['intermediate_size']}",
-        f"model.backbone.positions={shape['max_position_embeddings']}",
-        *("data.length=32", "training.batch_tokens=256", "training.steps=3", "training.precision=fp32"),
-    ]
+    same = ["data.length=32", "training.batch_tokens=256", "training.steps=3", "training.precision=fp32"]
     result = pretrain(
         "bert-tiny",
         corpus=str(tmp_path / "c"),

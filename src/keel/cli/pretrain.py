@@ -11,6 +11,7 @@ from keel.cli import common
 EXAMPLE = common.example(
     "keel pretrain bert-mini --corpus my-corpus --out my-model --budget 45m",
     "keel pretrain bert-mini --corpus my-corpus --out my-model --resume",
+    "keel pretrain bert-mini --init any-bert --corpus my-corpus --out adapted --steps 2000",
     "keel pretrain my-recipe.yaml --corpus my-corpus --out my-model --set training.seed=2 --steps 1000",
 )
 
@@ -28,7 +29,7 @@ def pretrain(
     steps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Short for --set training.steps=N.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     init: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Start from the weights of this model folder.")
+        str | None, typer.Option(metavar="MODEL", help="Go on from this model: its shape and weights.")
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(metavar="DIR", help="Check that the corpus was built with this tokenizer.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
-from keel.training.model_folder import assemble, load_model, save_model
+from keel.training.model_folder import Loaded, assemble, load_model, save_model
 
 WEIGHTS = 31  # the purpose the seed is used for
 
@@ -52,6 +53,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Trains, or goes on training, and returns the last held-out figures.
 
+    `init` is a model to start from: its shape and weights instead of the recipe's backbone at fresh ones.
     `blanks` are texts with [MASK], filled before and after training for the report page.
     """
     began = time.monotonic()
@@ -60,9 +62,17 @@ def pretrain(
     given = list(overrides) + ([f"training.budget={budget}"] if budget else [])
     if isinstance(recipe, str):
         recipe = recipes.load(recipe, given)
+    loaded = load_model(init, pickle=allow_pickle) if init else None
+    if loaded:
+        recipe = recipe.with_backbone(loaded.learner.backbone.config.model_copy(update={"vocabulary": None}), str(init))
     data = open_data(recipe, corpus, tokenizer)
+    if loaded:
+        data = replace(data, recipe=data.recipe.with_backbone(loaded.learner.backbone.config, str(init)))
     recipe = data.recipe
-    learner = build_learner(recipe, init, allow_pickle, data.tokenizer).to(where)
+    learner = build_learner(recipe)
+    if loaded:
+        _start_from(learner, loaded, data.tokenizer)
+    learner.to(where)
     before = [_guesses(learner, data, text) for text in blanks]
     held_out = [learner.prepare(rows, data.tokenizer, where) for rows in data.held_out]
     plan = Plan(
@@ -91,7 +101,7 @@ def pretrain(
 def save_untrained(recipe: str, corpus: str, out: str) -> None:
     """The model a recipe starts from, as a folder: what a trained one is to be compared with."""
     data = open_data(recipes.load(recipe), corpus, None)
-    learner = build_learner(data.recipe, None, False, data.tokenizer)
+    learner = build_learner(data.recipe)
     with write_folder(Path(out), {"keel": "untrained", "recipe": recipe}) as folder:
         save_model(folder, learner, data.tokenizer, f"# {recipe}, untrained\n")
 
@@ -102,8 +112,8 @@ def _same(recipe: Recipe, path: Path) -> bool:
     return (before.model, before.data) == (recipe.model, recipe.data)
 
 
-def build_learner(recipe: Recipe, init: str | None, allow_pickle: bool, tokenizer: LibraryTokenizer) -> Learner:
-    """A learner at fresh weights, or at those of another model (whose heads are kept where the recipe has them)."""
+def build_learner(recipe: Recipe) -> Learner:
+    """A learner at fresh weights."""
     config = recipe.model.backbone
     backbone = find("backbones", config.kind)(config)  # type: ignore[attr-defined]
     learner = assemble(backbone, dict(recipe.model.objectives))
@@ -111,27 +121,19 @@ def build_learner(recipe: Recipe, init: str | None, allow_pickle: bool, tokenize
     backbone.start(generator)
     for objective in learner.objectives.values():
         start_weights(objective, backbone.config.start_deviation, generator)
-    if init:
-        _start_from(learner, init, allow_pickle, tokenizer)
     return learner
 
 
-def _start_from(learner: Learner, init: str, allow_pickle: bool, tokenizer: LibraryTokenizer) -> None:
-    loaded = load_model(init, pickle=allow_pickle)
+def _start_from(learner: Learner, loaded: Loaded, tokenizer: LibraryTokenizer) -> None:
+    """The weights of another model, heads included where the recipe has them."""
     if loaded.tokenizer.fingerprint() != tokenizer.fingerprint():
         raise UserError(
-            f"{init} has another tokenizer than the corpus; build the corpus with `--tokenizer {init}` to go on from it"
+            f"{loaded.path} has another tokenizer than the corpus; build the corpus with `--tokenizer {loaded.path}` "
+            "to go on from it"
         )
-    wanted = learner.state_dict()
-    for name, tensor in loaded.learner.state_dict().items():
-        if name in wanted and wanted[name].shape != tensor.shape:
-            found, asked = tuple(tensor.shape), tuple(wanted[name].shape)
-            raise UserError(
-                f"{init}: '{name}' has shape {found}, the recipe asks for {asked}; use a recipe of its size"
-            )
-        if name.startswith("backbone.") and name not in wanted:
-            raise UserError(f"{init}: has '{name}', which the recipe's backbone lacks; use a recipe of its size")
-    learner.load_state_dict({**wanted, **{k: v for k, v in loaded.learner.state_dict().items() if k in wanted}})
+    fresh, there = learner.state_dict(), loaded.learner.state_dict()
+    fitting = {name: t for name, t in there.items() if name in fresh and t.shape == fresh[name].shape}
+    learner.load_state_dict({**fresh, **fitting})
 
 
 def _guesses(learner: Learner, data: Data, text: str) -> list[str]:
