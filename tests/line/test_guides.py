@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
-TASKS = ("classify", "regress", "tag", "answer", "choose")
+PAGES = ("classify", "regress", "tag", "answer", "choose", "family")
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [f"{task}{language}.md" for task in TASKS for language in ("", ".zh-CN")])
+@pytest.mark.parametrize("page", [f"{page}{language}.md" for page in PAGES for language in ("", ".zh-CN")])
 def test_the_page_runs(
     page: str,
     finished_run: Path,
@@ -44,9 +44,9 @@ def test_the_page_runs(
     assert out.strip()
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_both_languages_have_the_same_commands(task: str) -> None:
-    pages = [(GUIDE / f"{task}{language}.md").read_text(encoding="utf-8") for language in ("", ".zh-CN")]
-    verbs = [[line.split()[:2] for _, _, body in FENCE.findall(p) for line in body.splitlines()] for p in pages]
-    keel = [[words for words in page if words[:1] == ["keel"]] for page in verbs]
+@pytest.mark.parametrize("page", PAGES)
+def test_both_languages_have_the_same_commands(page: str) -> None:
+    pages = [(GUIDE / f"{page}{language}.md").read_text(encoding="utf-8") for language in ("", ".zh-CN")]
+    verbs = [[line.split()[:2] for _, _, body in FENCE.findall(found) for line in body.splitlines()] for found in pages]
+    keel = [[words for words in one if words[:1] == ["keel"]] for one in verbs]
     assert keel[0] == keel[1]
