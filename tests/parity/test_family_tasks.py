@@ -155,3 +155,31 @@ def test_a_gpt_folder_of_theirs(pieces: tuple[str, str], tmp_path: Path) -> None
     (found,) = ours.generate("the old captain", tokens=8, temperature=0)
     stop = answer.index(theirs.eos_token_id, 1) if theirs.eos_token_id in answer[1:] else len(answer)
     assert found["text"] == theirs.decode(answer[1:stop]).strip()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"keel": {"objectives": {"masked_lm": {"share": "much"}}}}, "options no objective takes"),
+        ({"keel": {"objectives": {"masked_lm": 3}}}, "options no objective takes"),
+        ({"keel": {"backbone": {"attention": {"look": "up"}}}}, "not a configuration Keel can use"),
+        ({"keel": {"backbone": 7}}, "not a configuration Keel can use"),
+        ({"hidden_size": "wide"}, "not a configuration Keel can use"),
+        ({"num_hidden_layers": 3}, "is missing"),
+        ({"model_type": "robberta"}, "Did you mean 'roberta'"),
+    ],
+)
+def test_a_config_that_cannot_be_is_one_line(
+    change: dict[str, Any], message: str, tokenizer: WordPiece, tmp_path: Path
+) -> None:
+    from keel.errors import UserError
+    from keel.training.model_folder import assemble
+
+    family = catalog.find("backbones", "roberta")
+    known = {k: v for k, v in SMALL.items() if k in family.Config.model_fields}
+    save_model(tmp_path, assemble(family(family.Config(**known)), {"masked_lm": {}}), tokenizer, "")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=message) as told:
+        load_model(tmp_path)
+    assert "\n" not in str(told.value)

@@ -137,8 +137,16 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     names = [n for n in _names(config, border, purpose) if n.ours not in apart] + _own_names(apart)
     with torch.device("meta"):
         backbone = backbone_class(config)
-        heads = {} if purpose else _find_objectives(names, tensors, published, border)
-        learner = purpose.learner(backbone) if purpose else assemble(backbone, heads)
+        if purpose:
+            learner = purpose.learner(backbone)
+        else:
+            heads = _find_objectives(names, tensors, published, border)
+            try:
+                learner = assemble(backbone, heads)
+            except (ValueError, TypeError, AttributeError):
+                raise UserError(
+                    f"{folder / 'config.json'}: its '{OURS}' entry has options no objective takes"
+                ) from None
     ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
     _check_finite(ours, folder)
     _check_against(learner, ours, names, folder)
@@ -231,8 +239,9 @@ def _find_objectives(
     for kind, has in border.classes:
         if kind in (published.get("architectures") or []):
             found |= has - named - {"pooler"}
-    own = published.get(OURS) if isinstance(published.get(OURS), dict) else {}
-    known = (own or {}).get("objectives", {})
+    own = published.get(OURS)
+    listed = own.get("objectives") if isinstance(own, dict) else None
+    known = listed if isinstance(listed, dict) else {}
     return {name: known.get(name, dict(catalog.find("objectives", name).as_published)) for name in sorted(found)}
 
 
