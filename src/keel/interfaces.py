@@ -238,6 +238,10 @@ class Objective(nn.Module, ABC):
     looks_at: Literal["all", "rows", "places"] = "all"  # which vectors: all, what rows are pooled from, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0
 
+    def begin(self) -> None:
+        """Gives those of its fresh weights that are not to start as noise their values."""
+        return
+
     @abstractmethod
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
         """Hides: the rows as the model will see them, and the targets (names start with the objective's own)."""

@@ -7,29 +7,40 @@ import pytest
 import torch
 
 from keel.backbones.bert import LOOKING, Bert, BertConfig
+from keel.backbones.electra import Electra, ElectraConfig
 from keel.interfaces import Batch, Rows
 
 
-def first_attention(config: BertConfig, ids: np.ndarray) -> torch.Tensor:
+def first_attention(config: BertConfig, ids: np.ndarray, family: type[Bert] = Bert) -> torch.Tensor:
     """(heads, length, length): the first layer's attention weights for one row, worked out from the weights alone."""
-    model = Bert(config).eval()
+    model = family(config).eval()
     model.start(torch.Generator().manual_seed(1))
     length = len(ids)
     none = np.zeros(length, bool)
     rows = Rows(ids, (length,), np.zeros(length, np.int64), none, none, np.zeros(1, np.uint64))
     batch = Batch.of(rows, {})
     with torch.no_grad():
-        x = model.norm(model.tokens(batch.ids) + model.segments(batch.segments) + model.positions(batch.positions))
+        x = model.embed(batch)
         attention: torch.nn.Module = model.blocks[0].attending.attention
         q, k, _ = attention.qkv(x).view(length, 3, config.heads, -1).permute(1, 2, 0, 3)
         return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, -1)
 
 
-@pytest.mark.parametrize("width, heads", [(128, 2), (256, 4), (768, 12)])
-def test_each_head_starts_at_its_own_distance(width: int, heads: int) -> None:
-    config = BertConfig(vocabulary=500, layers=1, width=width, heads=heads, feed_forward=64, start_deviation=0.035)
+@pytest.mark.parametrize(
+    "width, heads, embedding",
+    [(128, 2, None), (256, 4, None), (768, 12, None), (256, 4, 128), (128, 2, 64), (256, 4, 100)],
+)
+def test_each_head_starts_at_its_own_distance(width: int, heads: int, embedding: int | None) -> None:
+    """With embeddings as wide as the layers, and smaller ones (ELECTRA's)."""
+    shape = {"vocabulary": 500, "layers": 1, "width": width, "heads": heads, "feed_forward": 64}
+    deviation = {"start_deviation": 0.035}
+    config = (
+        ElectraConfig(**shape, **deviation, embedding_width=embedding)
+        if embedding
+        else BertConfig(**shape, **deviation)
+    )
     ids = np.random.default_rng(0).integers(5, 500, 100)
-    weights = first_attention(config, ids)
+    weights = first_attention(config, ids, Electra if embedding else Bert)
     for head in range(min(heads, LOOKING)):
         shift = (head // 2 + 1) * (1 if head % 2 else -1)
         inside = torch.arange(10, 90)

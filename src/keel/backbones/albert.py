@@ -22,18 +22,17 @@ from keel.backbones.bert import (
     CONFIG_KEYS,
     Bert,
     BertConfig,
-    look_at_neighbours,
     pair,
+    pass_through,
     projections,
     renamed,
-    sinusoid,
     tidy_encoder,
 )
 from keel.checkpoint import Name, Published
 from keel.interfaces import Batch, Encoding
+from keel.layers.attention import SelfAttention
 from keel.layers.block import Attending, FeedForward
 from keel.layers.filler import fill_up
-from keel.layers.start import start_weights
 
 
 class AlbertConfig(BertConfig):
@@ -90,16 +89,12 @@ class Albert(Bert):
 
     @torch.no_grad()
     def start(self, generator: torch.Generator) -> None:
-        """Heads that look at neighbours are for a first layer; a shared one is every layer."""
-        config = self.config
-        start_weights(self, config.start_deviation, generator)
-        self.widen.weight += torch.eye(*self.widen.weight.shape)
-        if config.position_start == "sinusoid":
-            wave = sinusoid(config.positions, config.embedding, config.heads)
-            self.positions.weight.copy_(wave * (config.start_deviation / wave.std()))
-            attending: Any = self.blocks[0].attending
-            if config.attention_start == "neighbours" and config.attention.shared == "none" and len(attending) > 1:
-                look_at_neighbours(attending[0].attention)
+        super().start(generator)
+        pass_through(self.widen)
+
+    def _first_attention(self) -> SelfAttention | None:
+        attending: Any = self.blocks[0].attending
+        return attending[0].attention if len(attending) > 1 else None
 
 
 # The border: Hugging Face's `config.json` keys and tensor names.

@@ -127,26 +127,32 @@ class Bert(Backbone):
         config = self.config
         start_weights(self, config.start_deviation, generator)
         if config.position_start == "sinusoid":
-            wave = sinusoid(config.positions, config.embedding, config.heads)
+            wave = sinusoid(config.positions, config.embedding, config.width // config.heads)
             self.positions.weight[config.first_position :] = wave * (config.start_deviation / wave.std())
-            if config.attention_start == "neighbours" and config.attention.shared == "none":
-                look_at_neighbours(self.blocks[0].attending.attention)  # type: ignore[union-attr,arg-type]
+            first = self._first_attention()
+            if first is not None and config.attention_start == "neighbours" and config.attention.shared == "none":
+                look_at_neighbours(first)
+
+    def _first_attention(self) -> SelfAttention | None:
+        """Of a first layer that no other layer is."""
+        attention: SelfAttention = self.blocks[0].attending.attention  # type: ignore[union-attr,assignment]
+        return attention
 
 
-def sinusoid(positions: int, width: int, heads: int) -> Tensor:
+def sinusoid(positions: int, width: int, size: int) -> Tensor:
     """(positions, width): sin and cos of position x rate in turns (Vaswani et al. 2017, with other rates)."""
-    angles = torch.arange(positions)[:, None] * rates(width, heads)
+    angles = torch.arange(positions)[:, None] * rates(width, size)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width]
 
 
-def rates(width: int, heads: int) -> Tensor:
-    """Radians a position: one head's worth of quick waves, then ever slower ones.
+def rates(width: int, size: int) -> Tensor:
+    """Radians a position: quick waves for a head of this size, then ever slower ones.
 
     The quick ones are even steps between QUICK. Their sum is large at distance 0 and nearly nothing at 1, so a head
     that looks for them finds one place. The published rates are too slow for that in narrow models.
     """
     waves = (width + 1) // 2
-    count = min(width // heads // 2, waves)
+    count = min(size // 2, waves)
     fastest, slowest = QUICK
     slower = torch.linspace(0, 1, waves - count + 1)[1:] * math.log(slowest / SLOWEST)
     return torch.cat([torch.linspace(fastest, slowest, count), slowest * torch.exp(-slower)])
@@ -167,13 +173,21 @@ def look_at_neighbours(attention: SelfAttention) -> None:
     query, key, _ = attention.qkv.weight.view(3, attention.heads, size, width)
     for head in range(min(attention.heads, LOOKING)):
         shift = (head // 2 + 1) * (1 if head % 2 else -1)
-        angle = rates(width, attention.heads)[: len(even)] * shift
+        angle = rates(width, size)[: len(even)] * shift
         turn, waves = torch.zeros(size, width), torch.zeros(size, width)
         turn[even, even] = turn[even + 1, even + 1] = angle.cos()
         turn[even, even + 1], turn[even + 1, even] = angle.sin(), -angle.sin()
         waves[even, even] = waves[even + 1, even + 1] = torch.ones(len(even))
         query[head] = 0.1 * query[head] + strength * turn
         key[head] = 0.1 * key[head] + strength * waves
+
+
+@torch.no_grad()
+def pass_through(layer: nn.Linear) -> None:
+    """A layer that starts by passing its input on, as far as that fits; what was drawn stays in a tenth of its size."""
+    shared = min(layer.weight.shape)
+    layer.weight[:shared] *= 0.1
+    layer.weight += torch.eye(*layer.weight.shape)
 
 
 # The border: Hugging Face's `config.json` keys and tensor names.

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from keel.backbones.bert import CONFIG_KEYS, Bert, BertConfig, encoder_names, pair, renamed, tidy_encoder
+from keel.backbones.bert import CONFIG_KEYS, Bert, BertConfig, encoder_names, pair, pass_through, renamed, tidy_encoder
 from keel.checkpoint import Name, Published
 from keel.interfaces import Batch
 
@@ -55,7 +55,7 @@ class Electra(Bert):
     def start(self, generator: torch.Generator) -> None:
         super().start(generator)
         if self.widen is not None:
-            self.widen.weight += torch.eye(*self.widen.weight.shape)
+            pass_through(self.widen)
 
 
 # The border: Hugging Face's `config.json` keys and tensor names.

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from keel.backbones.bert import look_at_neighbours, pass_through
 from keel.corpus.choose import choose, ordinary_tokens, special_ids
 from keel.errors import UserError
 from keel.interfaces import Backbone, Batch, Objective, Rows, Score, Tokenizer
@@ -63,6 +64,13 @@ class ReplacedToken(Objective):
         self.dense = nn.Linear(backbone.width, backbone.width)
         self.out = nn.Linear(backbone.width, 1)
         self.activation = ACTIVATIONS[backbone.config.activation]
+
+    def begin(self) -> None:
+        """As the backbone itself: the generator's first layer starts out looking at its neighbours."""
+        if self.generator is not None:
+            pass_through(self.generator.widen)
+            if self.generator.config.attention_start == "neighbours":
+                look_at_neighbours(self.generator.blocks[0].attending.attention)  # type: ignore[union-attr,arg-type]
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
         places = np.flatnonzero(choose(rows, self.config.share, tokenizer))

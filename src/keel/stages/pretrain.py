@@ -121,6 +121,7 @@ def build_learner(recipe: Recipe) -> Learner:
     backbone.start(generator)
     for objective in learner.objectives.values():
         start_weights(objective, backbone.config.start_deviation, generator)
+        objective.begin()  # type: ignore[operator]
     return learner
 
 
