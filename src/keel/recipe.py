@@ -53,6 +53,9 @@ class DataSection(Section):
         None, ge=1, description="static masking: so many masked copies of the rows; null: dynamic"
     )
     long_phase: LongPhase | None = None
+    judge: str | None = Field(
+        None, description="the recipe whose rows and masks held-out figures are taken with; null: this one"
+    )
 
 
 class Named(Section):
@@ -162,7 +165,7 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     unknown = {str(key) for key in model} - {"backbone", "objectives"}
     if unknown:
         raise UserError(
-            f"{where}: unknown key 'model.{min(unknown)}'.{suggest(min(unknown), ['backbone', 'objectives'])}"
+            f"{where}: unknown key {'model.' + min(unknown)!r}.{suggest(min(unknown), ['backbone', 'objectives'])}"
         )
     backbone = model["backbone"]
     config = catalog.find("backbones", str(backbone.get("kind", "bert"))).Config
@@ -224,10 +227,10 @@ def _validate(model: Any, data: Any, prefix: str, where: str) -> Any:
         key = ".".join([p for p in [prefix, *place] if p])
         if first["type"] == "extra_forbidden":
             known = _known_keys(model, place[:-1])
-            raise UserError(f"{where}: unknown key '{key}'.{suggest(place[-1], known)}") from None
+            raise UserError(f"{where}: unknown key {key!r}.{suggest(place[-1], known)}") from None
         found = "" if first["type"] == "missing" or isinstance(first["input"], dict) else f", found {first['input']!r}"
         message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{where}: '{key or 'recipe'}': {message}{found if key else ''}") from None
+        raise UserError(f"{where}: {key or 'recipe'!r}: {message}{found if key else ''}") from None
 
 
 def _known_keys(model: Any, path: list[str]) -> list[str]:

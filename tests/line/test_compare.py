@@ -56,6 +56,23 @@ def test_the_table_is_that_of_the_runs(corpus_path: Path, data: Path, tmp_path: 
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
+def test_a_judge_asks_all_the_same(corpus_path: Path, tmp_path: Path) -> None:
+    """Two recipes that differ in what they hide have, at the same weights, the same held-out loss under one judge."""
+    from keel.stages.pretrain import pretrain
+
+    found = {}
+    for name in ("roberta-mini", "bert-mini-span", "electra-mini"):
+        for judge in (None, "roberta-mini"):
+            changes = [*SMALL, "training.steps=1", "training.learning_rate=1e-12"]
+            changes += [f"data.judge={judge}"] if judge else []
+            out = tmp_path / f"{name}-{judge}"
+            found[name, judge] = pretrain(name, corpus=str(corpus_path), out=str(out), overrides=changes, quiet=True)
+    judged = [found[name, "roberta-mini"]["masked_lm.loss"] for name in ("roberta-mini", "bert-mini-span")]
+    own = [found[name, None]["masked_lm.loss"] for name in ("roberta-mini", "bert-mini-span")]
+    assert judged[0] == pytest.approx(judged[1], rel=1e-6) and own[0] != pytest.approx(own[1], rel=1e-6)
+    assert "replaced_token.loss" in found["electra-mini", "roberta-mini"], "it can only be asked its own question"
+
+
 def test_a_stopped_comparison_goes_on(
     corpus_path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,9 @@ def pretraining(
         list[str] | None,
         typer.Option("--task-set", metavar="[NAME:]KEY=VALUE", help="Change the tasks' recipes; repeatable."),
     ] = None,
+    judge: Annotated[
+        str | None, typer.Option(metavar="RECIPE", help="Take all held-out losses with this one's rows and masks.")
+    ] = None,
     overrides: common.Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")] = None,
@@ -58,6 +61,7 @@ def pretraining(
         seeds=seeds,
         tasks=[LabelledTask.parse(task, task_settings or ()) for task in tasks or []],
         task_seeds=task_seeds,
+        judge=judge,
         overrides=overrides or [],
         resume=resume,
         threads=threads,

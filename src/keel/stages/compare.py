@@ -7,7 +7,8 @@ Notable choices
 - Recipes take turns within a seed, so that a machine that slows down slows all of them.
 - What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too.
 - Recipes are ranked by the mean of their tasks' headline figures, each a mean over seeds. Held-out losses are shown but
-  not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token).
+  not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token). With a `judge` all
+  recipes that have its objectives answer the same one, on the same rows with the same masks.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def compare_pretraining(
     seeds: int = 1,
     tasks: Sequence[LabelledTask] = (),
     task_seeds: int = 1,
+    judge: str | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
     threads: int | None = None,
@@ -93,8 +95,12 @@ def compare_pretraining(
     report: Callable[[str], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains and judges all recipes, and returns one row of figures for each, the best first."""
+    """Trains and judges all recipes, and returns one row of figures for each, the best first.
+
+    `judge` is a recipe whose held-out rows and masks are used for all: the losses can then be compared.
+    """
     say = report or (lambda _: None)
+    overrides = [*overrides, *([f"data.judge={judge}"] if judge else [])]
     plan = Plan(list(names), corpus, budget, tokens, seeds, task_seeds, list(overrides), list(tasks))
     _check(plan)
     folder = Path(out)
@@ -261,7 +267,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
             for row in rows
         ],
         "Tasks: the headline figure on the development data, mean and standard deviation over all runs. Losses of "
-        "different objectives, or of different ways to hide, cannot be compared.",
+        "different objectives cannot be compared, nor those of different ways to hide, unless one recipe judges all.",
     )
     cost = Table(
         "What they cost",

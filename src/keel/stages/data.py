@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel
 
+from keel import recipe as recipes
 from keel.corpus.pack_order import OrderPacker
 from keel.corpus.pack_pairs import PairPacker
 from keel.corpus.pack_sentences import SentencePacker
@@ -33,6 +35,7 @@ class Data:
     streams: dict[str, Stream]
     held_out: list[Rows]
     recipe: Recipe
+    judged: dict[str, BaseModel]  # the objectives that held-out figures are about, as the judge hides their answers
 
     def slices(self, progress: float, cursors: dict[str, Cursor]) -> tuple[list[Rows], dict[str, Cursor]]:
         """The next step's rows, dealt to its slices so that all have about the same number of tokens."""
@@ -68,10 +71,21 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
         streams["long"] = _stream(corpus, tokenizer, kept, kept, recipe, recipe.data.long_phase.length)
     # A single held-out document has no foreign text among its own kind; it borrows from the others.
     pool = held if _differ(corpus, held) else all_documents
+    judge, judged = _judge(recipe)
     rows = []
     if len(held):
-        rows = _evaluation_rows(_stream(corpus, tokenizer, held, pool, recipe, recipe.data.length), recipe)
-    return Data(corpus, tokenizer, streams, rows, recipe)
+        rows = _evaluation_rows(_stream(corpus, tokenizer, held, pool, judge, judge.data.length), judge)
+    return Data(corpus, tokenizer, streams, rows, recipe, judged)
+
+
+def _judge(recipe: Recipe) -> tuple[Recipe, dict[str, BaseModel]]:
+    """The recipe that held-out rows are made by, and the objectives they ask of this one."""
+    own = dict(recipe.model.objectives)
+    if recipe.data.judge is None:
+        return recipe, own
+    judge = recipes.load(recipe.data.judge)
+    shared = {name: options for name, options in judge.model.objectives.items() if name in own}
+    return (judge, shared) if shared else (recipe, own)  # a model of another kind can only be asked its own question
 
 
 def _differ(corpus: Corpus, documents: np.ndarray) -> bool:

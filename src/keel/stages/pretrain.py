@@ -19,6 +19,7 @@ from keel import recipe as recipes
 from keel.catalog import find
 from keel.checkpoint import write_folder
 from keel.errors import UserError
+from keel.interfaces import Batch
 from keel.layers.start import start_weights
 from keel.randomness import seed_of
 from keel.recipe import Recipe
@@ -74,14 +75,14 @@ def pretrain(
         _start_from(learner, loaded, data.tokenizer)
     learner.to(where)
     before = [_guesses(learner, data, text) for text in blanks]
-    held_out = [learner.prepare(rows, data.tokenizer, where) for rows in data.held_out]
+    judged, held_out = _held_out(learner, data, where)
     plan = Plan(
         "pretrain",
         learner,
         data.tokenizer,
         recipe.training,
         data.slices,
-        lambda: loop.evaluate(learner, held_out) if held_out else {},
+        lambda: loop.evaluate(judged, held_out) if held_out else {},
         data.corpus.fingerprint,
         recipe.to_yaml(),
         lambda path: _same(recipe, path),
@@ -96,6 +97,16 @@ def pretrain(
     folder.finish(facts)
     result = {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **last_evaluation(folder)}
     return result | ({"fills": fills} if fills else {})
+
+
+def _held_out(learner: Learner, data: Data, device: torch.device) -> tuple[Learner, list[Batch]]:
+    """What is asked of the learner by held-out rows, and the rows with the answers hidden as the judge hides them."""
+    config = data.recipe.model.backbone
+    with torch.device("meta"):  # hiding needs the objectives' settings, not their weights
+        hider = assemble(find("backbones", config.kind)(config), dict(data.judged))  # type: ignore[attr-defined]
+    asked = {name: learner.objectives[name] for name in data.judged}
+    judged = Learner(learner.backbone, asked)  # type: ignore[arg-type]
+    return judged, [hider.prepare(rows, data.tokenizer, device) for rows in data.held_out]
 
 
 def save_untrained(recipe: str, corpus: str, out: str) -> None:
