@@ -8,6 +8,7 @@ import torch
 
 from keel.backbones.bert import LOOKING, Bert, BertConfig
 from keel.backbones.electra import Electra, ElectraConfig
+from keel.backbones.gpt import Gpt, GptConfig
 from keel.interfaces import Batch, Rows
 
 
@@ -72,3 +73,29 @@ def test_only_queries_and_keys_of_the_first_layer_differ() -> None:
     assert different == ["blocks.0.attending.attention.qkv.weight"]
     (name,) = different
     assert torch.equal(states[0][name][128:], states[1][name][128:]), "values start as noise"
+
+
+@pytest.mark.parametrize("kind", ["gpt", "bert"])
+def test_heads_that_cannot_look_ahead_start_behind_them(kind: str) -> None:
+    shape = {"vocabulary": 500, "layers": 1, "width": 256, "heads": 4, "feed_forward": 64, "start_deviation": 0.035}
+    model: Bert | Gpt
+    if kind == "gpt":
+        model = Gpt(GptConfig(**shape))
+    else:
+        model = Bert(BertConfig(**shape, attention={"look": "left"}))
+    model.start(torch.Generator().manual_seed(1))
+    ids = np.random.default_rng(0).integers(5, 500, 100)
+    none = np.zeros(100, bool)
+    batch = Batch.of(Rows(ids, (100,), np.zeros(100, np.int64), none, none, np.zeros(1, np.uint64)), {})
+    with torch.no_grad():
+        if isinstance(model, Gpt):
+            x = model.blocks[0].attention_norm(model.tokens(batch.ids) + model.positions(batch.positions))
+            attention = model.blocks[0].attention
+        else:
+            x, attention = model.embed(batch), model.blocks[0].attending.attention
+        q, k, _ = attention.qkv(x).view(100, 3, 4, -1).permute(1, 2, 0, 3)
+        scores = q @ k.transpose(1, 2) / 64**0.5
+    weights = torch.softmax(scores.masked_fill(torch.ones(100, 100).triu(1).bool(), -torch.inf), -1)
+    inside = torch.arange(10, 90)
+    for head in range(4):
+        assert (weights[head, inside].argmax(1) == inside - head - 1).float().mean() > 0.7

@@ -131,7 +131,7 @@ class Bert(Backbone):
             self.positions.weight[config.first_position :] = wave * (config.start_deviation / wave.std())
             first = self._first_attention()
             if first is not None and config.attention_start == "neighbours" and config.attention.shared == "none":
-                look_at_neighbours(first)
+                look_at_neighbours(first, ahead=not self.causal)
 
     def _first_attention(self) -> SelfAttention | None:
         """Of a first layer that no other layer is."""
@@ -159,8 +159,9 @@ def rates(width: int, size: int) -> Tensor:
 
 
 @torch.no_grad()
-def look_at_neighbours(attention: SelfAttention) -> None:
-    """Query and key weights with which a head attends to the token a fixed shift away: -1, +1, -2, +2, ...
+def look_at_neighbours(attention: SelfAttention, ahead: bool = True) -> None:
+    """Query and key weights with which a head attends to the token a fixed shift away: -1, +1, -2, +2, ...; or, where
+    it cannot look ahead, -1, -2, -3, ...
 
     A head's keys are the quick waves of the position, its queries the same waves turned by rate x shift, so that
     their product is largest where the key stands at the query's position + shift. What was drawn stays in a tenth of
@@ -172,7 +173,7 @@ def look_at_neighbours(attention: SelfAttention) -> None:
     strength = math.sqrt(SIGNAL / math.sqrt(size))
     query, key, _ = attention.qkv.weight.view(3, attention.heads, size, width)
     for head in range(min(attention.heads, LOOKING)):
-        shift = (head // 2 + 1) * (1 if head % 2 else -1)
+        shift = (head // 2 + 1) * (1 if head % 2 else -1) if ahead else -head - 1
         angle = rates(width, size)[: len(even)] * shift
         turn, waves = torch.zeros(size, width), torch.zeros(size, width)
         turn[even, even] = turn[even + 1, even + 1] = angle.cos()

@@ -18,7 +18,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from keel.backbones.bert import renamed
+from keel.backbones.bert import look_at_neighbours, renamed, sinusoid
 from keel.checkpoint import Name, Published
 from keel.interfaces import Asked, Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
@@ -43,6 +43,8 @@ class GptConfig(BaseModel):
     attention_dropout: float = Field(0.1, ge=0, lt=1)
     norm_epsilon: float = Field(1e-5, gt=0)
     start_deviation: float = Field(0.02, gt=0)
+    position_start: Literal["sinusoid", "noise"] = "sinusoid"
+    attention_start: Literal["neighbours", "noise"] = "neighbours"
     pooler: bool = False
 
     @model_validator(mode="after")
@@ -91,8 +93,15 @@ class Gpt(Backbone):
 
     @torch.no_grad()
     def start(self, generator: torch.Generator) -> None:
-        """Layers that add to the sum of all start smaller, the more of them there are."""
-        start_weights(self, self.config.start_deviation, generator)
+        """Layers that add to the sum of all start smaller, the more of them there are; positions and the first layer's
+        heads start as BERT's do here (`bert.py`)."""
+        config = self.config
+        start_weights(self, config.start_deviation, generator)
+        if config.position_start == "sinusoid":
+            wave = sinusoid(config.positions, config.width, config.width // config.heads)
+            self.positions.weight.copy_(wave * (config.start_deviation / wave.std()))
+            if config.attention_start == "neighbours":
+                look_at_neighbours(self.blocks[0].attention, ahead=False)  # type: ignore[union-attr,arg-type]
         for block in self.blocks:
             for layer in (block.attention.out, block.shrink):  # type: ignore[union-attr]
                 layer.weight /= (2 * self.config.layers) ** 0.5  # type: ignore[union-attr]
