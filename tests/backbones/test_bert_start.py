@@ -78,11 +78,8 @@ def test_only_queries_and_keys_of_the_first_layer_differ() -> None:
 @pytest.mark.parametrize("kind", ["gpt", "bert"])
 def test_heads_that_cannot_look_ahead_start_behind_them(kind: str) -> None:
     shape = {"vocabulary": 500, "layers": 1, "width": 256, "heads": 4, "feed_forward": 64, "start_deviation": 0.035}
-    model: Bert | Gpt
-    if kind == "gpt":
-        model = Gpt(GptConfig(**shape))
-    else:
-        model = Bert(BertConfig(**shape, attention={"look": "left"}))
+    left = {"attention": {"look": "left"}}
+    model: Bert | Gpt = Gpt(GptConfig(**shape)) if kind == "gpt" else Bert(BertConfig(**shape, **left))
     model.start(torch.Generator().manual_seed(1))
     ids = np.random.default_rng(0).integers(5, 500, 100)
     none = np.zeros(100, bool)
