@@ -80,7 +80,7 @@ def test_heads_that_cannot_look_ahead_start_behind_them(kind: str) -> None:
     shape = {"vocabulary": 500, "layers": 1, "width": 256, "heads": 4, "feed_forward": 64, "start_deviation": 0.035}
     left = {"attention": {"look": "left"}}
     model: Bert | Gpt = Gpt(GptConfig(**shape)) if kind == "gpt" else Bert(BertConfig(**shape, **left))
-    model.start(torch.Generator().manual_seed(1))
+    model.eval().start(torch.Generator().manual_seed(1))
     ids = np.random.default_rng(0).integers(5, 500, 100)
     none = np.zeros(100, bool)
     batch = Batch.of(Rows(ids, (100,), np.zeros(100, np.int64), none, none, np.zeros(1, np.uint64)), {})

@@ -101,7 +101,7 @@ class Gpt(Backbone):
             wave = sinusoid(config.positions, config.width, config.width // config.heads)
             self.positions.weight.copy_(wave * (config.start_deviation / wave.std()))
             if config.attention_start == "neighbours":
-                look_at_neighbours(self.blocks[0].attention, ahead=False)  # type: ignore[union-attr,arg-type]
+                look_at_neighbours(self.blocks[0].attention, ahead=False)  # type: ignore[arg-type]
         for block in self.blocks:
             for layer in (block.attention.out, block.shrink):  # type: ignore[union-attr]
                 layer.weight /= (2 * self.config.layers) ** 0.5  # type: ignore[union-attr]
