@@ -65,15 +65,18 @@ class Look:
 
     def hides(self, queries: slice, keys: slice) -> Tensor | None:
         """(queries, keys) bool: the keys of a piece that a query does not see; None: it sees them all."""
-        return None if self == EVERYWHERE else _hidden(self, queries.start, queries.stop, keys.start, keys.stop)
+        if self == EVERYWHERE:
+            return None
+        small = _size(queries) * _size(keys) <= TOGETHER
+        make = _kept_mask if small else _make_mask  # large ones would fill the memory
+        return make(self, queries.start, queries.stop, keys.start, keys.stop)
 
 
 EVERYWHERE = Look()
 LEFT = Look(None, 0)
 
 
-@lru_cache(maxsize=64)
-def _hidden(look: Look, first: int, stop: int, first_key: int, stop_key: int) -> Tensor | None:
+def _make_mask(look: Look, first: int, stop: int, first_key: int, stop_key: int) -> Tensor | None:
     before = ALL if look.before is None else look.before
     after = ALL if look.after is None else look.after
     if stop - 1 - first_key <= before and stop_key - 1 - first <= after:
@@ -81,6 +84,9 @@ def _hidden(look: Look, first: int, stop: int, first_key: int, stop_key: int) ->
     with torch.inference_mode(False):  # it is kept, and used in training too
         shift = torch.arange(first_key, stop_key) - torch.arange(first, stop)[:, None]
         return (shift < -before) | (shift > after)
+
+
+_kept_mask = lru_cache(maxsize=64)(_make_mask)
 
 
 @dataclass(frozen=True)
