@@ -61,7 +61,8 @@ def test_a_judge_asks_all_the_same(corpus_path: Path, tmp_path: Path) -> None:
     from keel.stages.pretrain import pretrain
 
     found = {}
-    for name in ("roberta-mini", "bert-mini-span", "electra-mini"):
+    names = ("roberta-mini", "bert-mini-span", "electra-mini", "macbert-mini")
+    for name in names:
         for judge in (None, "roberta-mini"):
             changes = [*SMALL, "training.steps=1", "training.learning_rate=1e-12"]
             changes += [f"data.judge={judge}"] if judge else []
@@ -70,6 +71,7 @@ def test_a_judge_asks_all_the_same(corpus_path: Path, tmp_path: Path) -> None:
     judged = [found[name, "roberta-mini"]["masked_lm.loss"] for name in ("roberta-mini", "bert-mini-span")]
     own = [found[name, None]["masked_lm.loss"] for name in ("roberta-mini", "bert-mini-span")]
     assert judged[0] == pytest.approx(judged[1], rel=1e-6) and own[0] != pytest.approx(own[1], rel=1e-6)
+    assert "masked_lm.loss" in found["macbert-mini", "roberta-mini"]
     assert "replaced_token.loss" in found["electra-mini", "roberta-mini"], "it can only be asked its own question"
 
 
