@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -13,14 +14,21 @@ app = typer.Typer(cls=common.Group, help="List and show recipes.", rich_markup_m
 
 @app.command("list", epilog=common.example("keel recipe list"))
 def list_recipes(as_json: common.Json = False) -> None:
-    """Lists the recipes that come with Keel."""
+    """Lists the recipes that come with Keel as a family tree: each is its difference from the one it stands under."""
     from keel.recipe import listing
 
     found = listing()
     if as_json:
         common.print_json({"recipes": found})
         return
-    common.print_table("", ("recipe", "what it is"), [(r["name"], r["description"]) for r in found])
+    common.print_table("", ("recipe", "what it is"), list(_tree(found, "")))
+
+
+def _tree(found: list[dict[str, str]], parent: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    for recipe in found:
+        if recipe["extends"] == parent:
+            yield "  " * depth + recipe["name"], recipe["description"]
+            yield from _tree(found, recipe["name"], depth + 1)
 
 
 @app.command(
