@@ -198,6 +198,7 @@ class Backbone(nn.Module, ABC):
     pooler: nn.Module | None
     causal: bool = False
     head: Literal["dense", "dense without biases", "plain"] = "dense"
+    head_activation: str | None = None  # of that head, where it is not the layers'
 
     @abstractmethod
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
@@ -234,6 +235,7 @@ class Objective(nn.Module, ABC):
     config: Any
     weight: float = 1.0  # of its loss in the sum that training minimises
     as_published: Mapping[str, Any] = MappingProxyType({})  # the options of a head that a published folder has
+    shows_mask = False  # whether it hides behind the tokenizer's mask token
     packing: str | None = None  # the `data.packing` whose answers it learns from; None: any
     looks_at: Literal["all", "rows", "places"] = "all"  # which vectors: all, what rows are pooled from, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0

@@ -67,16 +67,19 @@ def test_value_and_gradient_are_the_formulas(lengths: tuple[int, ...], heads: in
 
 
 @settings(deadline=None, max_examples=60)
-@given(lengths, looks, st.sampled_from([2, 3, 256]), st.integers(0, 1000))
+@given(lengths, looks, st.sampled_from([2, 3, 256]), st.sampled_from([0, 40, 1 << 26]), st.integers(0, 1000))
 def test_whoever_does_not_look_everywhere_gets_the_formulas_value_and_gradient(
-    lengths: tuple[int, ...], look: Look, piece: int, seed: int
+    lengths: tuple[int, ...], look: Look, piece: int, kept: int, seed: int
 ) -> None:
-    """In training, without a gradient and padded, in pieces of any size."""
+    """In training, without a gradient and padded, in pieces of any size, with weights kept or computed again."""
     torch.manual_seed(seed)
     qkv = torch.randn(sum(lengths), 24, requires_grad=True)
     wanted = torch.randn(sum(lengths), 8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "PIECE", piece)
+        patch.setattr(attention, "WHOLE", piece)
+        patch.setattr(attention, "TOGETHER", 8)
+        patch.setattr(attention, "KEPT", kept)
         what = how(2, look=look)
         results = [Attend.apply(lengths, lengths, what, qkv), formula(qkv, lengths, 2, None, look)]
         results.append(_attend_padded(qkv, lengths, what))

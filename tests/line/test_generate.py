@@ -96,7 +96,8 @@ def test_draws_follow_the_chances() -> None:
 
 def test_mistakes_are_one_line(model: Model, finished_run: Path) -> None:
     for options, message in (
-        ({"temperature": -1}, "below 0"),
+        ({"temperature": -1}, "no use"),
+        ({"temperature": float("nan")}, "no use"),
         ({"top_k": 0}, "would keep no token"),
         ({"top_p": 1.5}, "not a share"),
         ({"text": "keel " * 100}, "reads 64 at the most"),

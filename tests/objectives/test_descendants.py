@@ -99,7 +99,11 @@ def test_similar_tokens_are_the_nearest_ones(rows: Rows) -> None:
 
 @pytest.mark.parametrize(
     "kind, options",
-    [("gpt", {}), ("bert", {"attention": {"look": "left"}}), ("albert", {"attention": {"look": "left"}})],
+    [
+        ("gpt", {}),
+        ("bert", {"attention": {"look": "left"}}),
+        ("roberta", {"attention": {"look": "left"}, "padding": 0}),
+    ],
 )
 def test_no_token_sees_what_comes_later(kind: str, options: dict[str, Any], rows: Rows) -> None:
     """Changing a token changes nothing before it, in training and without a gradient."""

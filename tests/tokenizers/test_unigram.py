@@ -80,7 +80,7 @@ def test_roles_and_the_way_back(trained: tuple[Unigram, Any], tmp_path: Path) ->
     assert ours.knows("k") and not ours.knows("老")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x0a\xff\xff\xff\x0fabc", b"hello world", b"\x0a\x03abc"])
+@pytest.mark.parametrize("content", [b"", b"\x0a\xff\xff\xff\x0fabc", b"hello world", b"\x0a\x03abc", b"\n\0"])
 def test_other_files_are_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(content)
     with pytest.raises(UserError, match=r"spiece\.model: "):

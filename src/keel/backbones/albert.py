@@ -12,10 +12,10 @@ Notable choices
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from keel.backbones.bert import (
@@ -46,6 +46,12 @@ class AlbertConfig(BertConfig):
     @property
     def embedding(self) -> int:
         return self.embedding_width
+
+    @model_validator(mode="after")
+    def _looks_both_ways(self) -> Self:
+        if self.attention.look != "both":
+            raise ValueError("this family looks both ways; for left to right take bert, roberta or gpt")
+        return self
 
 
 class Layers(nn.Module):

@@ -213,7 +213,7 @@ ALIASES = {"gelu_pytorch_tanh": "gelu_new"}
 def to_published(config: BertConfig, pad: int) -> dict[str, Any]:
     ours = config.model_dump()
     return {
-        "model_type": "bert" if config.attention.scaled else "keel-bert",
+        "model_type": "bert",
         **{theirs: ours[name] for name, theirs in CONFIG_KEYS.items()},
         "pad_token_id": pad,
         "position_embedding_type": "absolute",

@@ -9,11 +9,11 @@ layer finds the positions' waves where it starts out looking for them (`bert.py`
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from keel.backbones.bert import CONFIG_KEYS, Bert, BertConfig, encoder_names, pair, pass_through, renamed, tidy_encoder
@@ -30,9 +30,16 @@ class ElectraConfig(BertConfig):
     def embedding(self) -> int:
         return self.embedding_width or self.width
 
+    @model_validator(mode="after")
+    def _looks_both_ways(self) -> Self:
+        if self.attention.look != "both":
+            raise ValueError("this family looks both ways; for left to right take bert, roberta or gpt")
+        return self
+
 
 class Electra(Bert):
     Config = ElectraConfig
+    head_activation = "gelu"  # the generator's, whatever the layers'
 
     def __init__(self, config: ElectraConfig) -> None:
         super().__init__(config)

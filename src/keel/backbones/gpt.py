@@ -5,7 +5,6 @@ by its last token, the only one that has seen all of it.
 
 Notable choices
 - Published checkpoints store linear layers transposed; the name table says so.
-- `generation` keeps the keys and values of what was read before (`stages/generate.py`).
 
 Shapes: T tokens, W width.
 """
@@ -157,6 +156,8 @@ def to_published(config: GptConfig, pad: int) -> dict[str, Any]:
 
 
 def from_published(published: dict[str, Any], tensor_names: set[str]) -> GptConfig:
+    if not published.get("scale_attn_weights", True) or published.get("scale_attn_by_inverse_layer_idx"):
+        raise ValueError("\nits attention is scaled in another way than Keel knows (scale_attn_...)")
     return GptConfig(**renamed(published, CONFIG_KEYS))
 
 

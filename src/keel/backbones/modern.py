@@ -65,6 +65,7 @@ class Modern(Backbone):
     Config = ModernConfig
     tokens: nn.Embedding
     head = "dense without biases"
+    head_activation = "gelu"
 
     def __init__(self, config: ModernConfig) -> None:
         super().__init__()
@@ -192,12 +193,11 @@ def to_published(config: ModernConfig, pad: int) -> dict[str, Any]:
 
 def from_published(published: dict[str, Any], tensor_names: set[str]) -> ModernConfig:
     given = renamed(published, CONFIG_KEYS)
-    for key in BIASES:
-        if published.get(key):
-            raise ValueError(f"\n{key} is true; Keel knows this family without biases")
     ropes = published.get("rope_parameters") or {}
     far, near = (ropes.get(kind) or {} for kind in ("full_attention", "sliding_attention"))
-    every = published.get("global_attn_every_n_layers", _every(published.get("layer_types")))
+    _refuse(published, tensor_names, [far, near])
+    kinds = published.get("layer_types")
+    every = _every(kinds) if kinds else published.get("global_attn_every_n_layers", 3)
     return ModernConfig(
         **given,
         global_every=every,
@@ -207,10 +207,23 @@ def from_published(published: dict[str, Any], tensor_names: set[str]) -> ModernC
     )
 
 
-def _every(kinds: list[str] | None) -> int:
+def _refuse(published: dict[str, Any], tensor_names: set[str], ropes: list[dict[str, Any]]) -> None:
+    """What would be computed otherwise there."""
+    for key in BIASES:
+        if published.get(key):
+            raise ValueError(f"\n{key} is true; Keel knows this family without biases")
+    if any(rope.get("rope_type", "default") != "default" for rope in ropes):
+        raise ValueError("\nrope_type is not default; Keel knows no other")
+    if published.get("classifier_activation", "gelu") != "gelu":
+        raise ValueError("\nclassifier_activation is not gelu; Keel knows no other for this family's heads")
+    if published.get("classifier_pooling", "cls") != "cls" and "classifier.weight" in tensor_names:
+        raise ValueError(
+            "\nclassifier_pooling is not cls; Keel knows this family's classifiers on the first token only"
+        )
+
+
+def _every(kinds: list[str]) -> int:
     """How often a layer sees everything, from the list of all layers."""
-    if not kinds:
-        return 3
     later = [number for number, kind in enumerate(kinds) if kind == "full_attention" and number]
     every = later[0] if later else max(len(kinds), 2)
     if any((kind == "full_attention") != (number % every == 0) for number, kind in enumerate(kinds)):

@@ -36,6 +36,7 @@ class RobertaConfig(BertConfig):
 
 class Roberta(Bert):
     Config = RobertaConfig
+    head_activation = "gelu"  # whatever the layers'
 
     def embed(self, batch: Batch) -> Tensor:
         x = self.tokens(batch.ids) + self.segments.weight[0]

@@ -50,8 +50,13 @@ def pretraining(
     as_json: common.Json = False,
 ) -> None:
     """Pretrains several recipes at equal cost and fine-tunes each on the same tasks. Ctrl-C saves."""
+    from keel.errors import UserError
     from keel.stages.compare import LabelledTask, compare_pretraining
 
+    parsed = [LabelledTask.parse(task, task_settings or ()) for task in tasks or []]
+    owners = {s.partition(":")[0] for s in task_settings or [] if ":" in s and "=" not in s.partition(":")[0]}
+    for strange in owners - {task.name for task in parsed}:
+        raise UserError(f"--task-set {strange}:...: there is no task of that name")
     result = compare_pretraining(
         recipes,
         corpus=corpus,
@@ -59,7 +64,7 @@ def pretraining(
         budget=budget,
         tokens=tokens,
         seeds=seeds,
-        tasks=[LabelledTask.parse(task, task_settings or ()) for task in tasks or []],
+        tasks=parsed,
         task_seeds=task_seeds,
         judge=judge,
         overrides=overrides or [],
@@ -76,6 +81,10 @@ def pretraining(
         typer.echo(f"the page: {out}/report.html")
 
 
+def _mean(value: float | None) -> str:
+    return "not a number" if value is None else f"{value:.4f}"
+
+
 def _print(result: dict[str, Any]) -> None:
     from keel.stages.compare import shown
 
@@ -85,7 +94,7 @@ def _print(result: dict[str, Any]) -> None:
     columns = ["recipe", *tasks, *(["mean"] if tasks else []), *losses, "tokens/s"]
     body = []
     for row in rows:
-        scores = [shown(row["tasks"][name]) for name in tasks] + ([f"{row['mean_score']:.4f}"] if tasks else [])
+        scores = [shown(row["tasks"][name]) for name in tasks] + ([_mean(row["mean_score"])] if tasks else [])
         held = [shown(row["held_out"][key]) if key in row["held_out"] else "" for key in losses]
         body.append([row["recipe"], *scores, *held, round(row["tokens_per_second"])])
     common.print_table("recipes, the best first" if tasks else "recipes", columns, body, right=range(1, len(columns)))

@@ -75,7 +75,10 @@ def extend(
     path = Path(words)
     if not path.is_file():
         raise UserError(f"{path}: no such file; `keel vocab propose` makes one")
-    listed = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
+    try:
+        listed = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8; save the words as UTF-8") from None
     result = extend_vocabulary(model, [word for word in listed if word], out, allow_pickle)
     common.print_result(f"model {out}", result, as_json)
 

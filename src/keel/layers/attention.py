@@ -14,7 +14,8 @@ Notable choices
 - Query, key and value come from one matrix product; published checkpoints store three (see the name tables). The same
   product may serve in several roles (`roles`): that is all the ablation "which projections are needed" takes.
 - A token that does not look everywhere (`Look`) costs what it looks at: long rows go through in pieces of queries, each
-  with the keys that some query of it sees.
+  with the keys that some query of it sees. Memory is bounded: of very long rows the weights are computed again for the
+  gradient instead of being kept.
 
 Shapes: T tokens, R rows, L length, W width, H heads, D = W / H.
 """
@@ -39,7 +40,9 @@ from keel.layers.rotary import Turn
 ALL = 1 << 62
 SMALL = 512  # tokens of rows of one length; fewer are not worth a bf16 product (see `layers/filler.py`)
 TOGETHER = 1 << 20  # attention weights that are computed at once in training
+KEPT = 1 << 26  # attention weights of a run that are kept for the gradient; more are computed again
 PIECE = 256  # queries of a long row that are computed at once, where they do not look everywhere
+WHOLE = 512  # queries that are computed at once at least, where they do
 ROLES = (0, 1, 2)  # which third of the product serves as query, key and value
 
 
@@ -52,9 +55,8 @@ class Look:
 
     def pieces(self, length: int) -> Iterator[tuple[slice, slice]]:
         """Queries of a row that are computed together, and the keys that they see."""
-        size = length if self == EVERYWHERE else PIECE
-        for first in range(0, length, size):
-            stop = min(first + size, length)
+        for first in range(0, length, PIECE):
+            stop = min(first + PIECE, length)
             yield (
                 slice(first, stop),
                 slice(
@@ -63,26 +65,27 @@ class Look:
                 ),
             )
 
-    def hides(self, queries: slice, keys: slice) -> Tensor | None:
+    def hides(self, queries: slice, keys: slice, device: torch.device) -> Tensor | None:
         """(queries, keys) bool: the keys of a piece that a query does not see; None: it sees them all."""
         if self == EVERYWHERE:
             return None
-        small = _size(queries) * _size(keys) <= TOGETHER
+        small = device.type == "cpu" and _size(queries) * _size(keys) <= TOGETHER
         make = _kept_mask if small else _make_mask  # large ones would fill the memory
-        return make(self, queries.start, queries.stop, keys.start, keys.stop)
+        return make(self, queries.start, queries.stop, keys.start, keys.stop, device)
 
 
 EVERYWHERE = Look()
 LEFT = Look(None, 0)
 
 
-def _make_mask(look: Look, first: int, stop: int, first_key: int, stop_key: int) -> Tensor | None:
+def _make_mask(look: Look, first: int, stop: int, first_key: int, stop_key: int, device: torch.device) -> Tensor | None:
     before = ALL if look.before is None else look.before
     after = ALL if look.after is None else look.after
     if stop - 1 - first_key <= before and stop_key - 1 - first <= after:
         return None
     with torch.inference_mode(False):  # it is kept, and used in training too
-        shift = torch.arange(first_key, stop_key) - torch.arange(first, stop)[:, None]
+        keys, queries = torch.arange(first_key, stop_key, device=device), torch.arange(first, stop, device=device)
+        shift = keys - queries[:, None]
         return (shift < -before) | (shift > after)
 
 
@@ -238,12 +241,13 @@ class Attend(torch.autograd.Function):
                     continue
                 q, k, v = _batched(projected, run, how.heads)
                 found = []
-                for queries, keys in run.pieces(how.look):
+                for queries, keys in run.pieces(how):
                     weights = _weights(q[:, queries], k[:, keys], how, queries, keys)
                     factor = draw.next(weights.shape)
                     used = weights if factor is None else weights * factor
                     found.append(torch.bmm(used.to(v.dtype), v[:, keys]))
-                    saved += [weights] if factor is None else [weights, factor]
+                    saved += [weights] if run.keeps(how) else []
+                    saved += [] if factor is None else [factor]
                 _join([mixed], run, how.heads, [_cat(found)])
         ctx.save_for_backward(*projected, *saved)
         ctx.given = runs, how, len(projected)
@@ -263,9 +267,11 @@ class Attend(torch.autograd.Function):
                 continue
             q, k, v = _batched(projected, run, how.heads)
             (d_mixed,) = _batched(gradients, run, how.heads, parts=1)
-            pieces, found = list(run.pieces(how.look)), []
+            pieces, found = list(run.pieces(how)), []
             for queries, keys in pieces:
-                weights, factor = next(saved), next(saved) if how.share else None
+                kept = run.keeps(how)
+                weights = next(saved) if kept else _weights(q[:, queries], k[:, keys], how, queries, keys)
+                factor = next(saved) if how.share else None
                 used = weights if factor is None else weights * factor
                 d_piece = d_mixed[:, queries]
                 d_v = torch.bmm(used.to(v.dtype).transpose(1, 2), d_piece)
@@ -282,7 +288,7 @@ class Attend(torch.autograd.Function):
 
 def _weights(q: Tensor, k: Tensor, how: How, queries: slice, keys: slice) -> Tensor:
     scores = _product(q, k.transpose(1, 2), how.scale)
-    hidden = how.look.hides(queries, keys)
+    hidden = how.look.hides(queries, keys, q.device)
     return torch.softmax(scores if hidden is None else scores.masked_fill_(hidden, -torch.inf), -1, torch.float32)
 
 
@@ -294,7 +300,7 @@ class _Draw:
             run.rows * how.heads * _size(queries) * _size(keys)
             for run in runs
             if run.count and how.share
-            for queries, keys in run.pieces(how.look)
+            for queries, keys in run.pieces(how)
         ]
         self._parts = iter(keep(sum(sizes), how.share, torch.float32, device).split(sizes)) if sizes else None
 
@@ -335,9 +341,19 @@ class _Run:
         """Where queries stand, and keys and values where they have a tensor of their own."""
         return self.asked, self.tokens
 
-    def pieces(self, look: Look) -> Iterator[tuple[slice, slice]]:
+    def pieces(self, how: How) -> Iterator[tuple[slice, slice]]:
         """Queries that are computed together, and the keys that they see."""
-        return look.pieces(self.length) if look != EVERYWHERE else iter([(slice(0, self.count), slice(0, self.length))])
+        if how.look != EVERYWHERE:
+            yield from how.look.pieces(self.length)
+            return
+        step = max(WHOLE, TOGETHER // (how.heads * self.length))
+        for first in range(0, self.count, step):
+            yield slice(first, min(first + step, self.count)), slice(0, self.length)
+
+    def keeps(self, how: How) -> bool:
+        """Whether its weights are kept for the gradient."""
+        seen = sum(_size(queries) * _size(keys) for queries, keys in self.pieces(how))
+        return self.rows * how.heads * seen <= KEPT
 
 
 def _runs(lengths: tuple[int, ...], counts: tuple[int, ...], heads: int, together: int) -> Iterator[_Run]:
@@ -386,8 +402,8 @@ def _attend_fused(lengths: tuple[int, ...], counts: tuple[int, ...], how: How, p
         if run.count:
             q, k, v = _parts(projected, run, how.heads)
             found = []
-            for queries, keys in run.pieces(how.look):
-                hidden = how.look.hides(queries, keys)
+            for queries, keys in run.pieces(how):
+                hidden = how.look.hides(queries, keys, q.device)
                 seen = None if hidden is None else ~hidden
                 q_k_v = q[:, :, queries], k[:, :, keys], v[:, :, keys]
                 found.append(F.scaled_dot_product_attention(*q_k_v, attn_mask=seen, scale=how.scale).transpose(1, 2))
@@ -399,9 +415,9 @@ def _attend_padded(qkv: Tensor, lengths: tuple[int, ...], how: How) -> Tensor:
     rows, longest = len(lengths), max(lengths)
     length = torch.tensor(lengths, device=qkv.device)
     seen = (torch.arange(longest, device=qkv.device) < length[:, None])[:, None, None, :]  # (R, 1, 1, L)
-    hidden = how.look.hides(slice(0, longest), slice(0, longest))
+    hidden = how.look.hides(slice(0, longest), slice(0, longest), qkv.device)
     if hidden is not None:
-        seen = seen & ~hidden.to(qkv.device)
+        seen = seen & ~hidden
         # What stands behind a row's end looks at itself, for a softmax over nothing is not a number.
         seen = seen | torch.eye(longest, dtype=torch.bool, device=qkv.device)
     # Places are worked out from the lengths the host knows, so nothing waits for the device (`nonzero` would).

@@ -29,7 +29,7 @@ class TokenHead(nn.Module):
         biased = backbone.head == "dense"
         self.dense = nn.Linear(backbone.width, size, bias=biased)
         self.norm = nn.LayerNorm(size, eps=backbone.config.norm_epsilon, bias=biased)
-        self.activation = ACTIVATIONS[backbone.config.activation]
+        self.activation = ACTIVATIONS[backbone.head_activation or backbone.config.activation]
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def _hidden(self, vectors: Tensor) -> Tensor:

@@ -56,6 +56,7 @@ class MaskedLMConfig(BaseModel):
 
 class MaskedLM(Objective):
     name = "masked_lm"
+    shows_mask = True
     looks_at = "places"
     Config = MaskedLMConfig
 

@@ -51,6 +51,7 @@ class ReplacedTokenConfig(BaseModel):
 
 class ReplacedToken(Objective):
     name = "replaced_token"
+    shows_mask = True
     as_published = MappingProxyType({"generator": None})
     Config = ReplacedTokenConfig
 
@@ -69,7 +70,8 @@ class ReplacedToken(Objective):
         """As the backbone itself: the generator's first layer starts out looking at its neighbours."""
         if self.generator is not None:
             pass_through(self.generator.widen)
-            if self.generator.config.attention_start == "neighbours":
+            config = self.generator.config
+            if config.attention_start == "neighbours" and config.position_start == "sinusoid":
                 look_at_neighbours(self.generator.blocks[0].attending.attention)  # type: ignore[union-attr,arg-type]
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
@@ -91,7 +93,8 @@ class ReplacedToken(Objective):
         return {self.name: self.weight, f"{self.name}.generator": 1.0}
 
     def disguise(self, backbone: Backbone, batch: Batch) -> tuple[Batch, dict[str, Score]]:
-        assert self.generator is not None, "a discriminator alone tells, but cannot be trained"
+        if self.generator is None:
+            raise UserError("replaced_token cannot be trained without a generator: set its `generator`, such as 0.25")
         targets = batch.targets
         places, answers = targets["replaced_token.generator.places"], targets["replaced_token.generator.answers"]
         logits = self.generator(backbone, batch, places)
@@ -148,6 +151,7 @@ class _Shape:
 
     def __init__(self, backbone: Backbone, width: int, config: Any) -> None:
         self.width, self.config, self.head = width, config, backbone.head
+        self.head_activation = backbone.head_activation
         self.token_table = backbone.token_table
 
 

@@ -14,6 +14,7 @@ Notable choices
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from keel.errors import Stopped, UserError
 from keel.interfaces import Table
 from keel.reporting.report import read_metrics, write_comparison
 from keel.reporting.svg import Series
+from keel.stages.data import find_judge
 from keel.stages.finetune import RESULT, finetune
 from keel.stages.pretrain import pretrain
 from keel.stages.run import parameters
@@ -50,7 +52,7 @@ class LabelledTask:
         """From `NAME=KIND:TRAIN:DEV`; settings are `key=value` for all tasks, or `NAME:key=value` for one."""
         name, equals, rest = given.partition("=")
         parts = rest.split(":")
-        if not name or not equals or len(parts) != 3 or not all(parts):
+        if not re.fullmatch(r"\w[\w.-]*", name) or not equals or len(parts) != 3 or not all(parts):
             raise UserError(f"--task {given}: expected {FORM}")
         mine = []
         for setting in settings:
@@ -128,11 +130,13 @@ def _check(plan: Plan) -> None:
         raise UserError("a comparison needs two different recipes at least")
     if (plan.budget is None) == (plan.tokens is None):
         raise UserError("say what each recipe may spend: --budget 15m, or --tokens 20000000")
+    if len({_slug(name) for name in plan.recipes}) < len(plan.recipes):
+        raise UserError("two recipe files have the same name; results could not be told apart")
     if len({task.name for task in plan.tasks}) < len(plan.tasks):
         raise UserError("two tasks have the same name")
     Corpus.open(Path(plan.corpus))
     for name in plan.recipes:
-        recipes.load(name, plan.overrides)
+        find_judge(recipes.load(name, plan.overrides))
     for task in plan.tasks:
         recipes.load_task(task.kind, task.overrides)
         for path in (task.train, task.dev):
@@ -200,7 +204,7 @@ def _tasks(task: LabelledTask, seed: int, place: Path, plan: Plan, machine: dict
     """The results of a task with each of its seeds."""
     for number in range(1, plan.task_seeds + 1):
         out = place / f"{task.name}-{number}"
-        if not (out / RESULT).is_file() or not (out / MANIFEST).is_file():
+        if not (out / RESULT).is_file() or (out / "checkpoints").exists():
             begun = any((out / "checkpoints").glob("step-*"))
             if not begun:
                 shutil.rmtree(out, ignore_errors=True)
@@ -215,9 +219,10 @@ def _tasks(task: LabelledTask, seed: int, place: Path, plan: Plan, machine: dict
                 resume=begun,
                 **machine,
             )
+            for path in [*out.glob("*.safetensors"), *out.glob("*.json")]:
+                if path.name != RESULT:  # the figures stay; the model can be made again
+                    path.unlink()
             shutil.rmtree(out / "checkpoints")
-            for weights in out.glob("*.safetensors"):  # the figures stay; the model can be made again
-                weights.unlink()
         yield json.loads((out / RESULT).read_text(encoding="utf-8"))
 
 
@@ -237,18 +242,19 @@ def _rank(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         row["tasks"] = {}
         for task in plan.tasks:
             results = [result for run in mine for result in run["tasks"][task.name]]
-            scores = [r[r["headline"]] if r[r["headline"]] is not None else float("nan") for r in results]
+            scores = [r[r["headline"]] for r in results if r[r["headline"]] is not None]
             nothing = sum(r["learnt_nothing"] for r in results)
             row["tasks"][task.name] = {"figure": results[0]["headline"], "learnt_nothing": nothing} | _spread(scores)
         means = [found["mean"] for found in row["tasks"].values()]
-        row["mean_score"] = statistics.fmean(means) if means else None
+        row["mean_score"] = statistics.fmean(means) if means and None not in means else None
         rows.append(row)
-    return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))
+    return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))  # one that is not a number comes last
 
 
 def _spread(values: Sequence[float]) -> dict[str, Any]:
+    """Figures that are not numbers were left out; if none is one, there is no mean."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return {"mean": statistics.fmean(values), "deviation": deviation, "count": len(values)}
+    return {"mean": statistics.fmean(values) if values else None, "deviation": deviation, "count": len(values)}
 
 
 def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
@@ -261,7 +267,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
             [
                 row["recipe"],
                 *(shown(row["tasks"][task.name]) for task in plan.tasks),
-                *([row["mean_score"]] if plan.tasks else []),
+                *([_or_nan(row["mean_score"])] if plan.tasks else []),
                 *(shown(row["held_out"][key]) if key in row["held_out"] else "" for key in figures),
             ]
             for row in rows
@@ -298,7 +304,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
         dots = [
             Series(
                 row["recipe"],
-                [(row["tokens"] / 1e6, row["tasks"][task.name]["mean"])],
+                [(row["tokens"] / 1e6, _or_nan(row["tasks"][task.name]["mean"]))],
                 "dots",
                 _colour(plan, row["recipe"]),
             )
@@ -318,11 +324,17 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
     write_comparison(folder, f"{len(plan.recipes)} recipes, {spent} each", charts, [table, cost], facts)
 
 
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
 def _colour(plan: Plan, name: str) -> int:
     return plan.recipes.index(name)
 
 
 def shown(spread: dict[str, Any]) -> str:
     """A mean with its deviation, as people write it."""
+    if spread["mean"] is None:
+        return "not a number"
     mean = f"{spread['mean']:.4f}"
     return f"{mean} ± {spread['deviation']:.4f}" if spread["count"] > 1 else mean

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from keel import recipe as recipes
+from keel.catalog import find
 from keel.corpus.pack_order import OrderPacker
 from keel.corpus.pack_pairs import PairPacker
 from keel.corpus.pack_sentences import SentencePacker
@@ -59,6 +60,7 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
             f"{corpus_path} was built with another tokenizer than {tokenizer_path}; leave --tokenizer out to use the "
             "corpus' own, or build a corpus with this one"
         )
+    _check_mask(recipe, tokenizer, corpus_path)
     recipe = recipe.for_tokenizer(tokenizer.size, tokenizer.pad)
     all_documents = np.arange(corpus.documents)
     kept, held = all_documents[~corpus.held_out], all_documents[corpus.held_out]
@@ -71,21 +73,37 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
         streams["long"] = _stream(corpus, tokenizer, kept, kept, recipe, recipe.data.long_phase.length)
     # A single held-out document has no foreign text among its own kind; it borrows from the others.
     pool = held if _differ(corpus, held) else all_documents
-    judge, judged = _judge(recipe)
+    judge, judged = find_judge(recipe)
     rows = []
     if len(held):
         rows = _evaluation_rows(_stream(corpus, tokenizer, held, pool, judge, judge.data.length), judge)
     return Data(corpus, tokenizer, streams, rows, recipe, judged)
 
 
-def _judge(recipe: Recipe) -> tuple[Recipe, dict[str, BaseModel]]:
+def _check_mask(recipe: Recipe, tokenizer: LibraryTokenizer, corpus_path: str) -> None:
+    hiding = [name for name in recipe.model.objectives if find("objectives", name).shows_mask]
+    if hiding and tokenizer.mask < 0:
+        raise UserError(
+            f"{corpus_path}: its tokenizer has no mask token, which {hiding[0]} needs; use a left-to-right recipe, or "
+            "a corpus built with another tokenizer"
+        )
+
+
+def find_judge(recipe: Recipe) -> tuple[Recipe, dict[str, BaseModel]]:
     """The recipe that held-out rows are made by, and the objectives they ask of this one."""
     own = dict(recipe.model.objectives)
     if recipe.data.judge is None:
         return recipe, own
     judge = recipes.load(recipe.data.judge)
     shared = {name: options for name, options in judge.model.objectives.items() if name in own}
-    return (judge, shared) if shared else (recipe, own)  # a model of another kind can only be asked its own question
+    if not shared:  # a model of another kind can only be asked its own question
+        return recipe, own
+    positions = getattr(recipe.model.backbone, "positions", judge.data.length)
+    if judge.data.length > positions:
+        raise UserError(
+            f"data.judge={judge.name} has rows of {judge.data.length} tokens, {recipe.name} reads {positions} at most"
+        )
+    return judge, shared
 
 
 def _differ(corpus: Corpus, documents: np.ndarray) -> bool:

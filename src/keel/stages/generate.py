@@ -46,7 +46,7 @@ def generate(
     barred = [
         id for id in (tokenizer.pad, tokenizer.cls, tokenizer.mask, tokenizer.unk) if id not in (-1, tokenizer.sep)
     ]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed % (1 << 63))
     written = np.tile(np.array(start), (samples, 1))
     ended = np.zeros(samples, bool)
     lengths = np.full(samples, len(start))
@@ -55,7 +55,7 @@ def generate(
         for _ in range(min(tokens, room)):
             vectors = backbone(_batch(new, written.shape[1] - new.shape[1], model.device)).vectors
             last = vectors.view(samples, -1, vectors.shape[1])[:, -1]
-            logits = objective.head(last, backbone.token_table()).float().cpu()
+            logits = objective.head(last, backbone.token_table())[:, : tokenizer.size].float().cpu()
             logits[:, barred] = -torch.inf
             chosen = choose(logits, temperature, top_k, top_p, generator).numpy()
             ended |= chosen == tokenizer.sep
@@ -105,8 +105,8 @@ def _check(model: Model, temperature: float, top_k: int | None, top_p: float | N
     layers = [part for part in model.learner.backbone.modules() if isinstance(part, SelfAttention)]
     if len(layers) != model.learner.backbone.config.layers:
         raise UserError(f"{model.path}: its layers share their attention; Keel does not generate with such a model")
-    if temperature < 0:
-        raise UserError(f"a temperature of {temperature} is below 0; 0 takes the likeliest token, 1 draws as it is")
+    if temperature != 0 and not 1e-3 <= temperature <= 1e3:
+        raise UserError(f"a temperature of {temperature} is no use; 0 takes the likeliest token, 1 draws as it is")
     if top_k is not None and top_k < 1:
         raise UserError(f"top_k {top_k} would keep no token; give 1 or more")
     if top_p is not None and not 0 < top_p <= 1:

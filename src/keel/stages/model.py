@@ -50,7 +50,7 @@ class Model:
         if "masked_lm" not in self.learner.objectives:
             raise UserError(f"{self.path}: this model has no masked-language-model head, so it cannot fill blanks")
         own = self.tokenizer.token(self.tokenizer.mask)
-        ids, _ = self.tokenizer.encode_with_offsets(text.replace("[MASK]", own))
+        ids, _ = self.tokenizer.encode_with_offsets(self.tokenizer.with_masks(text))
         row = self._framed(np.asarray(ids), text)
         places = np.flatnonzero(row == self.tokenizer.mask)
         if not len(places):
@@ -58,7 +58,7 @@ class Model:
         batch = Batch.of(self._rows([row]), {"masked_lm.places": places}, self.device)
         with torch.inference_mode():
             objective: Any = self.learner.objectives["masked_lm"]
-            chances = objective.predict(self.learner.backbone, batch).softmax(-1)
+            chances = objective.predict(self.learner.backbone, batch)[:, : self.tokenizer.size].softmax(-1)
         best = chances.topk(min(top, chances.shape[-1]))
         return [
             [
@@ -105,7 +105,8 @@ class Model:
         layers, where 0 is the embeddings and -1 the last."""
         if pooling not in ("mean", "cls"):
             raise UserError(f"pooling '{pooling}' is not known; choose mean or cls")
-        pool = (lambda part: part.mean(0)) if pooling == "mean" else (lambda part: part[0].copy())
+        first = -1 if self.learner.backbone.causal else 0  # where a row is known by its last token
+        pool = (lambda part: part.mean(0)) if pooling == "mean" else (lambda part: part[first].copy())
         vectors = self._encode(texts, pool, layers)
         return np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
 

@@ -88,7 +88,7 @@ def pretrain(
         lambda path: _same(recipe, path),
         _card(recipe, data),
         _opening(recipe, data, learner),
-        _resume_command(corpus, out, device),
+        _resume_command(corpus, out, device, init),
     )
     state, folder, facts = run(plan, out, where, resume=resume, threads=threads, quiet=quiet, began=began)
     after = [_guesses(learner, data, text) for text in blanks]
@@ -185,6 +185,7 @@ def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: loop.Stat
     }
 
 
-def _resume_command(corpus: str, out: str, device: str) -> str:
+def _resume_command(corpus: str, out: str, device: str, init: str | None) -> str:
     words = ["keel", "pretrain", f"{out}/recipe.yaml", "--corpus", corpus, "--out", out, "--resume"]
-    return shlex.join(words + (["--device", device] if device != "auto" else []))
+    words += ["--device", device] if device != "auto" else []
+    return shlex.join(words + (["--init", init] if init else []))

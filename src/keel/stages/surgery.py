@@ -38,7 +38,6 @@ from keel.training.learner import Learner
 from keel.training.model_folder import Loaded, Purpose, load_model, save_model
 
 HELD_OUT = 10  # of so many lines one is not counted but judged by
-SHARD = 8_000_000  # tokens looked at together
 
 
 def extend_positions(model: str, to: int, out: str, allow_pickle: bool = False) -> dict[str, Any]:
@@ -105,9 +104,12 @@ def extend_vocabulary(model: str, words: Sequence[str], out: str, allow_pickle: 
         raise UserError("none of the words can be an entry: they are there already, or the tokenizer cuts them apart")
     wider = tokenizer.with_vocabulary([*tokenizer.vocabulary, *reached])
     pieces = tokenizer.encode(reached)
+    size = tokenizer.size  # the model's table may have more rows than there are tokens
     _change_tables(
         loaded.learner,
-        lambda table: torch.cat([table, torch.stack([table[torch.from_numpy(p).long()].mean(0) for p in pieces])]),
+        lambda table: torch.cat(
+            [table[:size], torch.stack([table[torch.from_numpy(p).long()].mean(0) for p in pieces])]
+        ),
     )
     _save(loaded, wider, out, f"{model} with {len(reached):,} more words")
     return {
@@ -140,8 +142,9 @@ def shrink_vocabulary(
         opened = Corpus.open(Path(corpus))
         if open_tokenizer(opened.tokenizer_path).fingerprint() != tokenizer.fingerprint():
             raise UserError(f"{corpus} was built with another tokenizer than {model}")
-        for start in range(0, opened.tokens, SHARD):
-            used[opened.ids(start, min(start + SHARD, opened.tokens))] = True
+        for document in range(opened.documents):
+            bounds = opened.sentence_bounds(document)
+            used[opened.ids(int(bounds[0]), int(bounds[-1]))] = True
     else:
         for lines in _lines(Texts(texts, documents, column, None)):
             for row in tokenizer.encode(lines):

@@ -78,12 +78,18 @@ def _read(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[st
         assert isinstance(ids, dict) and all(isinstance(id, int) for id in ids.values())
     except (ValueError, AssertionError):
         raise UserError(f"{vocabulary}: not a JSON object of tokens and ids; restore it from a copy") from None
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise UserError(f"{vocabulary}: its ids are not 0 to {len(ids) - 1} without gaps; the file is damaged")
+    try:
+        lines = merges.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{merges}: byte {error.start} is not UTF-8; restore it from a copy") from None
     pairs = []
-    for number, line in enumerate(merges.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(lines, 1):
         if not line or (number == 1 and line.startswith("#version")):
             continue
         parts = line.split(" ")
-        if len(parts) != 2 or "".join(parts) not in ids:
+        if len(parts) != 2 or any(token not in ids for token in (*parts, "".join(parts))):
             raise UserError(f"{merges}, line {number}: not a pair of tokens whose sum is in {vocabulary.name}")
         pairs.append((parts[0], parts[1]))
     for token in ROBERTA.values():  # GPT-2's files are used by RoBERTa-like models too, which add their own

@@ -34,6 +34,9 @@ class ByteFallback(LibraryTokenizer):
     kind = "byte-fallback"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        missing = [t for t in (*ROLES.values(), *BYTES) if t not in tokenizer.get_vocab(with_added_tokens=True)]
+        if missing:
+            raise UserError(f"the vocabulary lacks {missing[0]}; Keel reads the byte-fallback tokenizers it trained")
         super().__init__(tokenizer, ROLES)
 
     @staticmethod
@@ -65,10 +68,9 @@ class ByteFallback(LibraryTokenizer):
         kept = [*fixed, *characters, *dict.fromkeys(a + b for a, b in merges)]
         return ByteFallback(_assemble({token: id for id, token in enumerate(kept)}, merges))
 
-    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The space that leads a word is part of its token, but not of what it stands for."""
-        ids, offsets = super().encode_with_offsets(text)
-        return ids, [(a + 1, b) if b - a > 1 and text[a] == " " else (a, b) for a, b in offsets]
+    def with_masks(self, text: str) -> str:
+        """The space before a word is part of its token, and so of what a mask stands for."""
+        return re.sub(r" ?\[MASK\]", "[MASK]", text)
 
     def shown(self, id: int) -> str:
         byte = re.fullmatch("<0x([0-9A-F]{2})>", self.vocabulary[id])

@@ -65,13 +65,20 @@ class LibraryTokenizer:
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
             raise _not_text([text]) from None
-        return encoding.ids, encoding.offsets
+        # A space that leads a word may be part of its token, but not of what it stands for.
+        return encoding.ids, [(a + 1, b) if b - a > 1 and text[a] == " " else (a, b) for a, b in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False))
 
     def token(self, id: int) -> str:
+        if id < 0:
+            raise UserError("this tokenizer has no such special token")
         return self.vocabulary[id]
+
+    def with_masks(self, text: str) -> str:
+        """A text in which [MASK] is spelt as this tokenizer spells it."""
+        return text.replace("[MASK]", self.token(self.mask))
 
     def shown(self, id: int) -> str:
         """The token as a person reads it: its characters, as far as it has whole ones."""

@@ -1,6 +1,7 @@
 """Unigram pieces of sentencepiece, as ALBERT uses them: read, not trained.
 
-In: a `spiece.model`, or a tokenizer.json with a Unigram model. Out: ids, equal to those of `transformers`.
+In: a `spiece.model`, or a tokenizer.json with a Unigram model. Out: ids, equal to those of the sentencepiece
+library itself (versions of `transformers` differ about symbols that a model defines, and about "9,").
 
 Notable choice: a spiece.model is a protocol buffer of which three fields matter (pieces, their scores, the table of
 normalisations), so the few lines of its wire format are here instead of two more dependencies.
@@ -40,7 +41,7 @@ class Unigram(LibraryTokenizer):
     def read(path: Path) -> Unigram:
         try:
             pieces, table = _parse(path.read_bytes())
-        except (IndexError, struct.error, UnicodeDecodeError):
+        except (IndexError, KeyError, struct.error, UnicodeDecodeError):
             raise UserError(f"{path}: not a sentencepiece model, or cut off; restore it from a copy") from None
         spellings = [piece for piece, _ in pieces]
         if not pieces or ROLES["unk"] not in spellings:

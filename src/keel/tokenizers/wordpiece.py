@@ -86,10 +86,15 @@ class WordPiece(LibraryTokenizer):
 
     def with_vocabulary(self, vocabulary: Sequence[str]) -> WordPiece:
         """A tokenizer that treats texts alike and has these entries, in this order."""
-        settings = self.normalisation
+        content = json.loads(self._tokenizer.to_str())
         ids = {token: id for id, token in enumerate(vocabulary)}
-        strips, chinese = settings["strip_accents"], bool(settings["handle_chinese_chars"])
-        return WordPiece(_assemble(ids, self.lowercase, strips, chinese))
+        added = [token for token in content["added_tokens"] if token["content"] in ids]
+        content["added_tokens"] = [token | {"id": ids[token["content"]]} for token in added]
+        content["model"]["vocab"] = ids
+        content["post_processor"] = None  # it names ids; `_finish` makes another
+        tokenizer = Tokenizer.from_str(json.dumps(content))
+        _finish(tokenizer)
+        return WordPiece(tokenizer)
 
     def save(self, folder: str | Path) -> None:
         """Writes the four files that `transformers` and Keel open."""

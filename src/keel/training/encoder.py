@@ -51,6 +51,7 @@ class Frozen(Backbone):
         self._inner = [backbone]  # in a list: its weights belong to the learner, not to this view
         self.config = backbone.config
         self.longest = backbone.longest
+        self.causal = backbone.causal
         self.layers = layers
         self.width = backbone.width * (min(4, backbone.config.layers) if layers == "last-four" else 1)
         if layers == "mix":

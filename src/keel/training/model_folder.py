@@ -105,6 +105,11 @@ def save_model(
     config = border.config_to(backbone.config, tokenizer.pad)
     kind, has = _class_for(learner, border, purpose)
     config["architectures"] = [kind]
+    if not getattr(getattr(backbone.config, "attention", None), "scaled", True):
+        config["model_type"] = f"{OURS}-{config['model_type']}"  # one that `transformers` would compute otherwise
+    if backbone.causal or border.model_type == "modernbert":
+        config |= {"bos_token_id": tokenizer.cls, "eos_token_id": tokenizer.sep}
+        config |= {"cls_token_id": tokenizer.cls, "sep_token_id": tokenizer.sep}
     config |= purpose.as_config() if purpose else {}
     config[OURS] = config.get(OURS, {}) | _own_entries(learner, purpose)
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
@@ -115,8 +120,17 @@ def save_model(
     checkpoint.write_tensors(folder / "model.safetensors", published)
     if own:
         checkpoint.write_tensors(folder / f"{OURS}.safetensors", own)
-    tokenizer.save(folder)
+    _save_tokenizer(folder, tokenizer, backbone)
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _save_tokenizer(folder: Path, tokenizer: LibraryTokenizer, backbone: Any) -> None:
+    """The tokenizer's own files, told what this model reads: how much, and whether it knows segments."""
+    tokenizer.save(folder)
+    path = folder / "tokenizer_config.json"
+    segments = ["token_type_ids"] if backbone.published.model_type in ("bert", "albert", "electra") else []
+    reads = {"model_max_length": backbone.longest, "model_input_names": ["input_ids", *segments, "attention_mask"]}
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | reads, indent=2), encoding="utf-8")
 
 
 def load_model(path: str | Path, pickle: bool = False) -> Loaded:
@@ -132,7 +146,7 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
         tensors |= checkpoint.read_tensors(folder, OURS)
     own = published[OURS] if isinstance(published.get(OURS), dict) else {}
     config = _read_shape(border, published, set(tensors), own, folder)
-    purpose = _purpose_of(published, border, folder)
+    purpose = _purpose_of(published, border, config, folder)
     apart = {name.removeprefix(f"{OURS}.") for name in tensors if name.startswith(f"{OURS}.")}
     names = [n for n in _names(config, border, purpose) if n.ours not in apart] + _own_names(apart)
     with torch.device("meta"):
@@ -148,6 +162,7 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
                     f"{folder / 'config.json'}: its '{OURS}' entry has options no objective takes"
                 ) from None
     ours = checkpoint.from_published(tensors, names, folder / "model.safetensors")
+    ours = {name: t.float() if t.is_floating_point() else t for name, t in ours.items()}  # some are stored in bf16
     _check_finite(ours, folder)
     _check_against(learner, ours, names, folder)
     learner.load_state_dict(ours, assign=True)
@@ -171,10 +186,16 @@ def _names(config: Any, border: checkpoint.Published, purpose: Purpose | None) -
     if purpose is None:
         return border.names(config, None)
     names = border.names(config, purpose.kind)
-    if purpose.kind in border.heads and purpose.standard:
+    if _is_standard(config, border, purpose):
         last, theirs = f"objectives.{purpose.kind}.out", border.heads[purpose.kind][1]
         names += [Name(f"{last}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]
     return names
+
+
+def _is_standard(config: Any, border: checkpoint.Published, purpose: Purpose) -> bool:
+    """Whether a class there computes what this model does. Causal ones are pooled from the last token here."""
+    causal = getattr(getattr(config, "attention", None), "look", "both") == "left"
+    return purpose.kind in border.heads and purpose.standard and not (causal and purpose.kind not in ("tag", "answer"))
 
 
 def _own_names(ours: set[str]) -> list[Name]:
@@ -185,7 +206,7 @@ def _own_names(ours: set[str]) -> list[Name]:
 def _class_for(learner: Learner, border: checkpoint.Published, purpose: Purpose | None) -> tuple[str, set[str]]:
     """The class that opens the model, and the parts that it has."""
     pooler = {"pooler"} if learner.backbone.pooler is not None else set()
-    if purpose and purpose.standard and purpose.kind in border.heads:
+    if purpose and _is_standard(learner.backbone.config, border, purpose):
         return border.heads[purpose.kind][0], {"encoder", purpose.kind} | pooler
     kind, has = border.best_class(pooler | (set() if purpose else set(learner.objectives)))
     return kind, {"encoder"} | has
@@ -245,7 +266,7 @@ def _find_objectives(
     return {name: known.get(name, dict(catalog.find("objectives", name).as_published)) for name in sorted(found)}
 
 
-def _purpose_of(published: dict[str, Any], border: checkpoint.Published, folder: Path) -> Purpose | None:
+def _purpose_of(published: dict[str, Any], border: checkpoint.Published, config: Any, folder: Path) -> Purpose | None:
     """The task this folder was made for: by Keel, or by `transformers` as its config tells."""
     if isinstance(published.get(OURS), dict) and isinstance(published[OURS].get("task"), dict):
         return make_purpose(published[OURS], folder / "config.json")
@@ -253,7 +274,7 @@ def _purpose_of(published: dict[str, Any], border: checkpoint.Published, folder:
     kinds = [kind for kind, (architecture, _) in border.heads.items() if architecture == made]
     if not kinds:
         return None
-    labels = [str(name) for _, name in sorted((published.get("id2label") or {}).items(), key=lambda item: int(item[0]))]
+    labels = _labels(published.get("id2label") or {}, folder)
     kind = kinds[0]
     if kind == "classify" and (published.get("problem_type") == "regression" or len(labels) == 1):
         kind = "regress"
@@ -264,8 +285,14 @@ def _purpose_of(published: dict[str, Any], border: checkpoint.Published, folder:
         task["several"] = True
     if kind == "tag":
         task["entities"] = "O" in labels
-    length = min(512, int(published.get("max_position_embeddings", 512)))
-    return make_purpose({"task": task, "data": {"length": length}}, folder / "config.json")
+    return make_purpose({"task": task, "data": {"length": min(512, config.positions)}}, folder / "config.json")
+
+
+def _labels(given: Any, folder: Path) -> list[str]:
+    try:
+        return [str(name) for _, name in sorted(given.items(), key=lambda item: int(item[0]))]
+    except (AttributeError, ValueError):
+        raise UserError(f"{folder / 'config.json'}: id2label is not a table of numbers and labels") from None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
