@@ -43,10 +43,11 @@ def write_report(
     figures: Mapping[str, float] | None = None,
     answers: str = "",
     usage: tuple[str, str] = ("", ""),
+    use: tuple[str, str] | None = None,
 ) -> Path:
     """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after.
-    Details and figures: what a task has to show. `answers`: a model that answers, where this folder is not one that
-    fills masks, and `usage` how it is asked."""
+    Details and figures: what a task has to show. `answers`: a model that answers, and `usage` how it is asked. `use`:
+    what else the model is for, as a verb with its arguments and as a line of Python; None: it fills masks."""
     facts = dict(facts or {})
     records, skipped = read_metrics(folder / METRICS)
     train = [r for r in records if r.get("kind") == "train"]
@@ -67,12 +68,22 @@ def write_report(
         recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
         plots=[_plot(detail) for detail in details if isinstance(detail, Plot) and detail.points],
         tables=[detail for detail in details if isinstance(detail, Table)],
-        command=f"keel predict {shlex.quote(model)} {usage[0]}"
-        if answers
-        else f"keel fill {shlex.quote(model)} {shlex.quote(ask)}",
+        command=_command(model, ask, answers, usage, use),
         python=(json.dumps(model, ensure_ascii=False), usage[1] or json.dumps(ask, ensure_ascii=False)),
+        python_line=use[1] if use else "",
         predicts=bool(answers),
         skipped=skipped,
+    )
+
+
+def _command(model: str, ask: str, answers: str, usage: tuple[str, str], use: tuple[str, str] | None) -> str:
+    if use:
+        verb, _, rest = use[0].partition(" ")
+        return f"keel {verb} {shlex.quote(model)} {rest}".rstrip()
+    return (
+        f"keel predict {shlex.quote(model)} {usage[0]}"
+        if answers
+        else f"keel fill {shlex.quote(model)} {shlex.quote(ask)}"
     )
 
 
@@ -121,7 +132,7 @@ def _write_page(
 
 # What a page does not have unless it is said to.
 EMPTY: dict[str, Any] = {"tiles": [], "table": [], "evaluated": False, "fills": [], "recipe": "", "command": ""}
-EMPTY |= {"python": ("", ""), "predicts": True, "skipped": 0, "compares": False}
+EMPTY |= {"python": ("", ""), "python_line": "", "predicts": True, "skipped": 0, "compares": False}
 
 
 def _plot(plot: Plot) -> str:

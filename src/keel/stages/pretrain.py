@@ -93,7 +93,8 @@ def pretrain(
     state, folder, facts = run(plan, out, where, resume=resume, threads=threads, quiet=quiet, began=began)
     after = [_guesses(learner, data, text) for text in blanks]
     fills = [{"text": t, "before": b, "after": a} for t, b, a in zip(blanks, before, after, strict=True)]
-    write_report(Path(out), facts=_report_facts(recipe, data, learner, state), fills=fills)
+    facts_shown = _report_facts(recipe, data, learner, state)
+    write_report(Path(out), facts=facts_shown, fills=fills, use=_other_use(recipe))
     folder.finish(facts)
     result = {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **last_evaluation(folder)}
     return result | ({"fills": fills} if fills else {})
@@ -160,14 +161,23 @@ def _opening(recipe: Recipe, data: Data, learner: Learner) -> str:
     )
 
 
+def _other_use(recipe: Recipe) -> tuple[str, str] | None:
+    """What a model that does not fill masks is for: a verb with its arguments, and a line of Python."""
+    if "masked_lm" in recipe.model.objectives:
+        return None
+    if "left_to_right" in recipe.model.objectives:
+        return 'generate "The harbour was"', 'print(model.generate("The harbour was"))'
+    return "embed --file texts.txt --out vectors.npy", 'print(model.embed(["one text", "another"]).shape)'
+
+
 def _card(recipe: Recipe, data: Data) -> str:
-    mask = data.tokenizer.shown(data.tokenizer.mask)
+    other = _other_use(recipe)
+    asked = other[1] if other else f'model.fill("Paris is the {data.tokenizer.shown(data.tokenizer.mask)} of France.")'
     return (
         f"# {recipe.name}\n\n{recipe.description}\n\nPretrained with Keel {__version__} on a corpus of "
         f"{data.corpus.documents:,} documents and {data.corpus.tokens:,} tokens. The complete recipe is in "
         "`recipe.yaml`.\n\n"
-        '```python\nimport keel\n\nmodel = keel.load("this-folder")\n'
-        f'model.fill("Paris is the {mask} of France.")\nmodel.encode(["a text"])\n```\n\n'
+        f'```python\nimport keel\n\nmodel = keel.load("this-folder")\n{asked}\nmodel.encode(["a text"])\n```\n\n'
         "The folder also opens in `transformers`, with the class named under `architectures` in `config.json`.\n"
     )
 

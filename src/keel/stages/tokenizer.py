@@ -39,7 +39,7 @@ WORDS_SHOWN = 20
 
 @dataclass(frozen=True)
 class Progress:
-    done: int  # bytes of the files, which are read twice
+    done: int  # bytes of the files, of all readings
     total: int
     documents: int
 
@@ -47,10 +47,18 @@ class Progress:
 class Texts:
     """The texts of some files, as often as wanted. Counts what it reads the first time."""
 
-    def __init__(self, paths: Sequence[str], documents: str, column: str, report: Callable[[Any], None] | None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        documents: str,
+        column: str,
+        report: Callable[[Any], None] | None,
+        readings: int = 1,
+    ) -> None:
         self.files = find_files(paths)
         self.sizes = {str(file): file.stat().st_size for file in self.files}
         self.documents, self.column, self.report = documents, column, report
+        self.readings = readings  # how often they will be read in all
         self.passes = 0
         self.read: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
@@ -69,7 +77,8 @@ class Texts:
             counts["characters"] += len(piece.text)
             if self.report and counts["characters"] - told >= BLOCK_CHARACTERS:
                 told = counts["characters"]
-                self.report(Progress(before + piece.position, 2 * sum(self.sizes.values()), counts["documents"]))
+                total = self.readings * sum(self.sizes.values())
+                self.report(Progress(before + piece.position, total, counts["documents"]))
             yield piece.text
         self.passes += 1
         self.read, self.rejected = counts, rejected
@@ -100,7 +109,7 @@ def train(
         raise UserError(f"there is no kind of tokenizer called '{kind}'.{suggest(kind, KINDS)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
-    source = Texts(texts, documents, column, report)
+    source = Texts(texts, documents, column, report, readings=1 if kind == "byte-bpe" else 2)
     settings: dict[str, Any] = {"kind": kind, "vocab_size": vocab_size, "min_frequency": min_frequency}
     if kind == "wordpiece":
         settings |= {"lowercase": lowercase, "strip_accents": strip_accents}

@@ -11,11 +11,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from keel.checkpoint import MANIFEST, verify_folder
 from keel.errors import UserError
 from keel.tokenizers.byte_bpe import PAIRS_OF_FILES, ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
-from keel.tokenizers.library import LibraryTokenizer
+from keel.tokenizers.library import LibraryTokenizer, verify_tokenizer_folder
 from keel.tokenizers.unigram import MODEL_FILE, Unigram
 from keel.tokenizers.wordpiece import WordPiece
 
@@ -23,9 +22,7 @@ from keel.tokenizers.wordpiece import WordPiece
 def open_tokenizer(path: str | Path) -> LibraryTokenizer:
     path = Path(path)
     if path.is_dir():
-        # The manifest of a model folder covers gigabytes of weights; whoever loads those verifies it.
-        if (path / MANIFEST).is_file() and not any(path.glob("*.safetensors")):
-            verify_folder(path)
+        verify_tokenizer_folder(path)
         if (path / "tokenizer.json").is_file():
             return _open_json(path / "tokenizer.json")
         if any((path / vocabulary).is_file() for vocabulary, _ in PAIRS_OF_FILES):

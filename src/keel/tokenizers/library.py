@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from keel.checkpoint import MANIFEST, verify_folder
 from keel.errors import UserError
 
 PART_CHARACTERS = 1_000_000
@@ -127,6 +128,12 @@ class LibraryTokenizer:
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512} | names
         (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
         (folder / "special_tokens_map.json").write_text(json.dumps(names, indent=2), encoding="utf-8")
+
+
+def verify_tokenizer_folder(path: Path) -> None:
+    """Checks a folder's sums. Those of a model cover gigabytes of weights; whoever loads these verifies them."""
+    if (path / MANIFEST).is_file() and not any(path.glob("*.safetensors")):
+        verify_folder(path)
 
 
 def _kind(character: str) -> int:

@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from keel.checkpoint import MANIFEST, verify_folder
 from keel.errors import UserError
 from keel.tokenizers.alphabet import Alphabet, find
-from keel.tokenizers.library import LibraryTokenizer
+from keel.tokenizers.library import LibraryTokenizer, verify_tokenizer_folder
 from keel.tokenizers.word_cache import WordCache
 
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -58,9 +57,7 @@ class WordPiece(LibraryTokenizer):
         """Opens a folder with tokenizer.json, a folder with vocab.txt, or a vocab.txt."""
         path = Path(path)
         if path.is_dir():
-            # The manifest of a model folder covers gigabytes of weights; whoever loads those verifies it.
-            if (path / MANIFEST).is_file() and not any(path.glob("*.safetensors")):
-                verify_folder(path)
+            verify_tokenizer_folder(path)
             if (path / "tokenizer.json").is_file():
                 return WordPiece(_read_json(path / "tokenizer.json"))
             if (path / "vocab.txt").is_file():
