@@ -80,11 +80,8 @@ def _command(model: str, ask: str, answers: str, usage: tuple[str, str], use: tu
     if use:
         verb, _, rest = use[0].partition(" ")
         return f"keel {verb} {shlex.quote(model)} {rest}".rstrip()
-    return (
-        f"keel predict {shlex.quote(model)} {usage[0]}"
-        if answers
-        else f"keel fill {shlex.quote(model)} {shlex.quote(ask)}"
-    )
+    named = shlex.quote(model)
+    return f"keel predict {named} {usage[0]}" if answers else f"keel fill {named} {shlex.quote(ask)}"
 
 
 def write_comparison(
