@@ -226,7 +226,7 @@ def test_a_comparison_tells_its_recipes_apart_and_ranks_what_is_no_number_last(
             Comparison(["bert-mini", "roberta-mini"], str(corpus_path), "1m", None, 1, 1, ["data.judge=modern-base"])
         )
     with pytest.raises(UserError, match="expected NAME"):
-        LabelledTask.parse("/home/me/data=classify:a:b")
+        LabelledTask.parse("/data/mine=classify:a:b")
     task = LabelledTask("t", "classify", "a", "b")
     runs = [
         {

@@ -35,7 +35,7 @@ def make_run(corpus_path: Any, tiny: tuple[str, ...]) -> MakeRun:
     def make(*overrides: str, **parts: Any) -> Run:
         recipe = recipes.load("bert-tiny", [*tiny, "training.steps=8", *overrides])
         data = open_data(recipe, str(corpus_path), None)
-        learner = build_learner(data.recipe, None, False, data.tokenizer)
+        learner = build_learner(data.recipe)
         optimizer = make_optimizer(learner, recipe.training)
         run = Run(
             learner=learner,
