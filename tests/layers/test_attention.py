@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from keel.interfaces import Asked, Rows
 from keel.layers import attention
-from keel.layers.attention import EVERYWHERE, Attend, How, Look, SelfAttention, _attend_fused, _attend_padded
+from keel.layers import look as look_module
+from keel.layers.attention import Attend, How, SelfAttention, _attend_fused, _attend_padded
 from keel.layers.dropout import keep
+from keel.layers.look import EVERYWHERE, Look
 
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda some: tuple(sorted(some, reverse=True)))
 
@@ -76,7 +78,7 @@ def test_whoever_does_not_look_everywhere_gets_the_formulas_value_and_gradient(
     qkv = torch.randn(sum(lengths), 24, requires_grad=True)
     wanted = torch.randn(sum(lengths), 8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "PIECE", piece)
+        patch.setattr(look_module, "PIECE", piece)
         patch.setattr(attention, "WHOLE", piece)
         patch.setattr(attention, "TOGETHER", 8)
         patch.setattr(attention, "KEPT", kept)

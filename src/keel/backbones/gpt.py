@@ -21,10 +21,11 @@ from keel.backbones.bert import look_at_neighbours, renamed, sinusoid
 from keel.checkpoint import Name, Published
 from keel.interfaces import Asked, Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
-from keel.layers.attention import LEFT, SelfAttention
+from keel.layers.attention import SelfAttention
 from keel.layers.dropout import Dropout
 from keel.layers.filler import fill_up
-from keel.layers.start import start_weights
+from keel.layers.look import LEFT
+from keel.layers.start import shrink_sums, start_weights
 
 
 class GptConfig(BaseModel):
@@ -92,8 +93,7 @@ class Gpt(Backbone):
 
     @torch.no_grad()
     def start(self, generator: torch.Generator) -> None:
-        """Layers that add to the sum of all start smaller, the more of them there are; positions and the first layer's
-        heads start as BERT's do here (`bert.py`)."""
+        """Positions and the first layer's heads start as BERT's do here (`bert.py`)."""
         config = self.config
         start_weights(self, config.start_deviation, generator)
         if config.position_start == "sinusoid":
@@ -101,9 +101,7 @@ class Gpt(Backbone):
             self.positions.weight.copy_(wave * (config.start_deviation / wave.std()))
             if config.attention_start == "neighbours":
                 look_at_neighbours(self.blocks[0].attention, ahead=False)  # type: ignore[arg-type]
-        for block in self.blocks:
-            for layer in (block.attention.out, block.shrink):  # type: ignore[union-attr]
-                layer.weight /= (2 * self.config.layers) ** 0.5  # type: ignore[union-attr]
+        shrink_sums(self.blocks)
 
 
 class Block(nn.Module):

@@ -23,11 +23,12 @@ from keel.backbones.bert import renamed
 from keel.checkpoint import Name, Published
 from keel.interfaces import Asked, Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
-from keel.layers.attention import EVERYWHERE, Look, SelfAttention
+from keel.layers.attention import SelfAttention
 from keel.layers.dropout import Dropout
 from keel.layers.filler import fill_up
+from keel.layers.look import EVERYWHERE, Look
 from keel.layers.rotary import Turn
-from keel.layers.start import start_weights
+from keel.layers.start import shrink_sums, start_weights
 
 
 class ModernConfig(BaseModel):
@@ -104,11 +105,8 @@ class Modern(Backbone):
 
     @torch.no_grad()
     def start(self, generator: torch.Generator) -> None:
-        """Layers that add to the sum of all start smaller, the more of them there are."""
         start_weights(self, self.config.start_deviation, generator)
-        for block in self.blocks:
-            for layer in (block.attention.out, block.shrink):  # type: ignore[union-attr]
-                layer.weight /= (2 * self.config.layers) ** 0.5  # type: ignore[union-attr]
+        shrink_sums(self.blocks)
 
 
 class Block(nn.Module):

@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -35,61 +34,15 @@ from torch import Tensor, nn
 
 from keel.interfaces import Asked
 from keel.layers.dropout import keep
+from keel.layers.look import EVERYWHERE, LEFT, Look, size_of
 from keel.layers.rotary import Turn
 
 ALL = 1 << 62
 SMALL = 512  # tokens of rows of one length; fewer are not worth a bf16 product (see `layers/filler.py`)
 TOGETHER = 1 << 20  # attention weights that are computed at once in training
 KEPT = 1 << 26  # attention weights of a run that are kept for the gradient; more are computed again
-PIECE = 256  # queries of a long row that are computed at once, where they do not look everywhere
-WHOLE = 512  # queries that are computed at once at least, where they do
+WHOLE = 512  # queries that are computed at once at least, where they look everywhere
 ROLES = (0, 1, 2)  # which third of the product serves as query, key and value
-
-
-@dataclass(frozen=True)
-class Look:
-    """How many tokens before and after itself a token looks at; None: all of its row."""
-
-    before: int | None = None
-    after: int | None = None
-
-    def pieces(self, length: int) -> Iterator[tuple[slice, slice]]:
-        """Queries of a row that are computed together, and the keys that they see."""
-        for first in range(0, length, PIECE):
-            stop = min(first + PIECE, length)
-            yield (
-                slice(first, stop),
-                slice(
-                    0 if self.before is None else max(0, first - self.before),
-                    length if self.after is None else min(length, stop + self.after),
-                ),
-            )
-
-    def hides(self, queries: slice, keys: slice, device: torch.device) -> Tensor | None:
-        """(queries, keys) bool: the keys of a piece that a query does not see; None: it sees them all."""
-        if self == EVERYWHERE:
-            return None
-        small = device.type == "cpu" and _size(queries) * _size(keys) <= TOGETHER
-        make = _kept_mask if small else _make_mask  # large ones would fill the memory
-        return make(self, queries.start, queries.stop, keys.start, keys.stop, device)
-
-
-EVERYWHERE = Look()
-LEFT = Look(None, 0)
-
-
-def _make_mask(look: Look, first: int, stop: int, first_key: int, stop_key: int, device: torch.device) -> Tensor | None:
-    before = ALL if look.before is None else look.before
-    after = ALL if look.after is None else look.after
-    if stop - 1 - first_key <= before and stop_key - 1 - first <= after:
-        return None
-    with torch.inference_mode(False):  # it is kept, and used in training too
-        keys, queries = torch.arange(first_key, stop_key, device=device), torch.arange(first, stop, device=device)
-        shift = keys - queries[:, None]
-        return (shift < -before) | (shift > after)
-
-
-_kept_mask = lru_cache(maxsize=64)(_make_mask)
 
 
 @dataclass(frozen=True)
@@ -297,7 +250,7 @@ class _Draw:
 
     def __init__(self, runs: Sequence[_Run], how: How, device: torch.device) -> None:
         sizes = [
-            run.rows * how.heads * _size(queries) * _size(keys)
+            run.rows * how.heads * size_of(queries) * size_of(keys)
             for run in runs
             if run.count and how.share
             for queries, keys in run.pieces(how)
@@ -306,10 +259,6 @@ class _Draw:
 
     def next(self, shape: torch.Size) -> Tensor | None:
         return next(self._parts).view(shape) if self._parts else None
-
-
-def _size(place: slice) -> int:
-    return int(place.stop - place.start)
 
 
 def _cat(parts: list[Tensor]) -> Tensor:
@@ -352,7 +301,7 @@ class _Run:
 
     def keeps(self, how: How) -> bool:
         """Whether its weights are kept for the gradient."""
-        seen = sum(_size(queries) * _size(keys) for queries, keys in self.pieces(how))
+        seen = sum(size_of(queries) * size_of(keys) for queries, keys in self.pieces(how))
         return self.rows * how.heads * seen <= KEPT
 
 

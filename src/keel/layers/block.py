@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from keel.interfaces import Asked
 from keel.layers.activations import ACTIVATIONS
-from keel.layers.attention import EVERYWHERE, LEFT, ROLES, SelfAttention
+from keel.layers.attention import ROLES, SelfAttention
 from keel.layers.dropout import Dropout
+from keel.layers.look import EVERYWHERE, LEFT
 
 SHARED: dict[str, tuple[int, int, int]] = {"none": ROLES, "qk": (0, 0, 1), "kv": (0, 1, 1), "qkv": (0, 0, 0)}
 

@@ -16,3 +16,11 @@ def start_weights(module: nn.Module, deviation: float, generator: torch.Generato
             part.bias.zero_()
         if isinstance(part, nn.LayerNorm):
             part.reset_parameters()
+
+
+@torch.no_grad()
+def shrink_sums(blocks: nn.ModuleList) -> None:
+    """Where norms come first, layers that add to the sum of all start smaller, the more of them there are."""
+    for block in blocks:
+        for layer in (block.attention.out, block.shrink):  # type: ignore[union-attr]
+            layer.weight /= (2 * len(blocks)) ** 0.5  # type: ignore[union-attr]
