@@ -19,12 +19,12 @@ from keel import recipe as recipes
 from keel.catalog import find
 from keel.checkpoint import write_folder
 from keel.errors import UserError
-from keel.interfaces import Batch
 from keel.layers.start import start_weights
 from keel.randomness import seed_of
 from keel.recipe import Recipe
 from keel.reporting.report import write_report
 from keel.stages.data import Data, open_data
+from keel.stages.held_out import hide_held_out
 from keel.stages.model import Model
 from keel.stages.run import Plan, find_device, last_evaluation, parameters, run
 from keel.tokenizers.library import LibraryTokenizer
@@ -75,7 +75,7 @@ def pretrain(
         _start_from(learner, loaded, data.tokenizer)
     learner.to(where)
     before = [_guesses(learner, data, text) for text in blanks]
-    judged, held_out = _held_out(learner, data, where)
+    judged, held_out = hide_held_out(learner, data, where)
     plan = Plan(
         "pretrain",
         learner,
@@ -98,16 +98,6 @@ def pretrain(
     folder.finish(facts)
     result = {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **last_evaluation(folder)}
     return result | ({"fills": fills} if fills else {})
-
-
-def _held_out(learner: Learner, data: Data, device: torch.device) -> tuple[Learner, list[Batch]]:
-    """What is asked of the learner by held-out rows, and the rows with the answers hidden as the judge hides them."""
-    config = data.recipe.model.backbone
-    with torch.device("meta"):  # hiding needs the objectives' settings, not their weights
-        hider = assemble(find("backbones", config.kind)(config), dict(data.judged))  # type: ignore[attr-defined]
-    asked = {name: learner.objectives[name] for name in data.judged}
-    judged = Learner(learner.backbone, asked)  # type: ignore[arg-type]
-    return judged, [hider.prepare(rows, data.tokenizer, device) for rows in data.held_out]
 
 
 def save_untrained(recipe: str, corpus: str, out: str) -> None:
