@@ -16,6 +16,7 @@ Shapes: T tokens, R rows, W width.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 import torch
@@ -158,10 +159,15 @@ def rates(width: int, size: int) -> Tensor:
     return torch.cat([torch.linspace(fastest, slowest, count), slowest * torch.exp(-slower)])
 
 
+def shifts(heads: int, ahead: bool = True) -> Iterator[tuple[int, int]]:
+    """Heads that start out looking at neighbours, with where: -1, +1, -2, +2, ...; or -1, -2, ... if not ahead."""
+    for head in range(min(heads, LOOKING)):
+        yield head, (head // 2 + 1) * (1 if head % 2 else -1) if ahead else -head - 1
+
+
 @torch.no_grad()
 def look_at_neighbours(attention: SelfAttention, ahead: bool = True) -> None:
-    """Query and key weights with which a head attends to the token a fixed shift away: -1, +1, -2, +2, ...; or, where
-    it cannot look ahead, -1, -2, -3, ...
+    """Query and key weights with which a head attends to the token a fixed shift away.
 
     A head's keys are the quick waves of the position, its queries the same waves turned by rate x shift, so that
     their product is largest where the key stands at the query's position + shift. What was drawn stays in a tenth of
@@ -172,8 +178,7 @@ def look_at_neighbours(attention: SelfAttention, ahead: bool = True) -> None:
     even = torch.arange(0, size - 1, 2)
     strength = math.sqrt(SIGNAL / math.sqrt(size))
     query, key, _ = attention.qkv.weight.view(3, attention.heads, size, width)
-    for head in range(min(attention.heads, LOOKING)):
-        shift = (head // 2 + 1) * (1 if head % 2 else -1) if ahead else -head - 1
+    for head, shift in shifts(attention.heads, ahead):
         angle = rates(width, size)[: len(even)] * shift
         turn, waves = torch.zeros(size, width), torch.zeros(size, width)
         turn[even, even] = turn[even + 1, even + 1] = angle.cos()

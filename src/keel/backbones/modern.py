@@ -7,19 +7,23 @@ nowhere in particular: rows of 8,192 tokens cost what they look at.
 Notable choices
 - The first layer has no norm before its attention: the embeddings' own norm stands right before it.
 - The pooler is the published prediction head (dense, gelu, norm) on [CLS].
+- As BERT's, the first layer's heads start out looking at their neighbours (docs/decisions/0011). Rotations know
+  distances, but only a query and a key that are the same for all tokens can ask for one; without biases these need a
+  coordinate that is the same for all tokens. `attention_start: noise` gives the published start.
 
 Shapes: T tokens, W width.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from keel.backbones.bert import renamed
+from keel.backbones.bert import renamed, shifts
 from keel.checkpoint import Name, Published
 from keel.interfaces import Asked, Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
@@ -29,6 +33,9 @@ from keel.layers.filler import fill_up
 from keel.layers.look import EVERYWHERE, Look
 from keel.layers.rotary import Turn
 from keel.layers.start import shrink_sums, start_weights
+
+CONSTANT = 8.0  # the coordinate that is the same for all tokens, in deviations of the others
+SIGNAL = 16.0  # the attention logit of the neighbour at the start
 
 
 class ModernConfig(BaseModel):
@@ -50,6 +57,7 @@ class ModernConfig(BaseModel):
     attention_dropout: float = Field(0.0, ge=0, lt=1)
     norm_epsilon: float = Field(1e-5, gt=0)
     start_deviation: float = Field(0.02, gt=0)
+    attention_start: Literal["neighbours", "noise"] = "neighbours"
     pooler: bool = False
 
     @model_validator(mode="after")
@@ -107,6 +115,9 @@ class Modern(Backbone):
     def start(self, generator: torch.Generator) -> None:
         start_weights(self, self.config.start_deviation, generator)
         shrink_sums(self.blocks)
+        if self.config.attention_start == "neighbours":
+            self.tokens.weight[:, 0] = CONSTANT * self.config.start_deviation
+            _look_at_neighbours(self.blocks[0].attention, self.config.global_base)  # type: ignore[arg-type]
 
 
 class Block(nn.Module):
@@ -142,6 +153,24 @@ class Pooler(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         result: Tensor = self.norm(self.activation(self.dense(vectors)))
         return result
+
+
+@torch.no_grad()
+def _look_at_neighbours(attention: SelfAttention, base: float) -> None:
+    """Query and key weights for the constant coordinate with which a head attends to the token a fixed shift away.
+
+    The product of both is the sum over pairs of weight x cos(rate x (distance - shift)), largest at the shift. Weights
+    are the rates themselves: the quick waves tell neighbours apart, the slow ones what is far.
+    """
+    width = attention.out.weight.shape[0]
+    size = width // attention.heads
+    rates = base ** (-torch.arange(0, size, 2) / size)
+    constant = CONSTANT / math.sqrt(1 + CONSTANT**2 / width)  # as the embeddings' norm leaves it
+    strength = (SIGNAL * math.sqrt(size) * rates / rates.sum()).sqrt() / constant
+    query, key, _ = attention.qkv.weight.view(3, attention.heads, size, width)
+    for head, shift in shifts(attention.heads):
+        query[head, :, 0] = torch.cat([strength * (rates * shift).cos(), strength * (rates * shift).sin()])
+        key[head, :, 0] = torch.cat([strength, torch.zeros_like(strength)])
 
 
 def _norm(config: ModernConfig) -> nn.LayerNorm:

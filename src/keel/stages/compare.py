@@ -4,7 +4,8 @@ In: recipes, a corpus, what each may spend, seeds, and labelled tasks. Out: a fo
 fine-tuning's result, `comparison.json`, and a page that ranks and plots them.
 
 Notable choices
-- Recipes take turns within a seed, so that a machine that slows down slows all of them.
+- Recipes take turns within a seed, so that a machine that slows down slows all of them; and all are pretrained before
+  any is fine-tuned, for only pretraining is measured by the clock.
 - What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too.
 - Recipes are ranked by the mean of their tasks' headline figures, each a mean over seeds. Held-out losses are shown but
   not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token). With a `judge` all
@@ -108,21 +109,28 @@ def compare_pretraining(
     folder = Path(out)
     _begin(folder, plan, resume)
     machine = {"threads": threads, "device": device, "quiet": quiet}
+    units = [(name, seed, folder / f"{_slug(name)}-seed-{seed}") for seed in range(1, seeds + 1) for name in names]
     runs: list[dict[str, Any]] = []
-    units = [(name, seed) for seed in range(1, seeds + 1) for name in names]
-    for number, (name, seed) in enumerate(units, 1):
-        say(f"{number} of {len(units)}: {name}, seed {seed}")
-        place = folder / f"{_slug(name)}-seed-{seed}"
-        try:
-            found = _pretrain(name, seed, place, plan, machine)
-            found["tasks"] = {task.name: list(_tasks(task, seed, place, plan, machine)) for task in tasks}
-        except Stopped:
-            raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
-        runs.append(found)
+
+    def keep() -> dict[str, Any]:
         result = {"out": out, "plan": asdict(plan), "recipes": _rank(plan, runs), "runs": runs}
         write_file(folder / RESULTS, json.dumps(result, indent=2))
         _write_page(folder, plan, result)
-    return result
+        return result
+
+    try:
+        for number, (name, seed, place) in enumerate(units, 1):
+            say(f"pretraining {number} of {len(units)}: {name}, seed {seed}")
+            runs.append(_pretrain(name, seed, place, plan, machine))
+            keep()
+        for number, (run, (name, seed, place)) in enumerate(zip(runs, units, strict=True), 1):
+            for task in tasks:
+                say(f"{task.name} {number} of {len(units)}: {name}, seed {seed}")
+                run["tasks"][task.name] = list(_tasks(task, seed, place, plan, machine))
+                keep()
+    except Stopped:
+        raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
+    return keep()
 
 
 def _check(plan: Plan) -> None:
@@ -196,6 +204,7 @@ def _pretrain(name: str, seed: int, place: Path, plan: Plan, machine: dict[str, 
         "seconds": max((r["elapsed"] for r in records if "elapsed" in r), default=0.0),
         "tokens_per_second": statistics.median(speeds) if speeds else 0.0,
         "held_out": {key: value for key, value in last.items() if "." in key},
+        "tasks": {},
         "curve": [(r["elapsed"] / 60, {k: v for k, v in r.items() if k.endswith("loss")}) for r in held_out],
     }
 
@@ -241,11 +250,13 @@ def _rank(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         row["tasks"] = {}
         for task in plan.tasks:
-            results = [result for run in mine for result in run["tasks"][task.name]]
+            results = [result for run in mine for result in run["tasks"].get(task.name, [])]
+            if not results:  # not yet
+                continue
             scores = [r[r["headline"]] for r in results if r[r["headline"]] is not None]
             nothing = sum(r["learnt_nothing"] for r in results)
             row["tasks"][task.name] = {"figure": results[0]["headline"], "learnt_nothing": nothing} | _spread(scores)
-        means = [found["mean"] for found in row["tasks"].values()]
+        means = [row["tasks"].get(task.name, {}).get("mean") for task in plan.tasks]
         row["mean_score"] = statistics.fmean(means) if means and None not in means else None
         rows.append(row)
     return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))  # one that is not a number comes last
@@ -266,7 +277,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
         [
             [
                 row["recipe"],
-                *(shown(row["tasks"][task.name]) for task in plan.tasks),
+                *(shown(row["tasks"][task.name]) if task.name in row["tasks"] else "" for task in plan.tasks),
                 *([_or_nan(row["mean_score"])] if plan.tasks else []),
                 *(shown(row["held_out"][key]) if key in row["held_out"] else "" for key in figures),
             ]
@@ -300,6 +311,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
         ]
         if lines:
             charts.append((f"Held-out {key}", lines, "minutes", "nats"))
+    kinds = {name: found["figure"] for row in rows for name, found in row["tasks"].items()}
     for task in plan.tasks:
         dots = [
             Series(
@@ -309,8 +321,10 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
                 _colour(plan, row["recipe"]),
             )
             for row in rows
+            if task.name in row["tasks"]
         ]
-        charts.append((f"{task.name}: {rows[0]['tasks'][task.name]['figure']}", dots, "million tokens seen", "score"))
+        if dots:
+            charts.append((f"{task.name}: {kinds[task.name]}", dots, "million tokens seen", "score"))
     spent = plan.budget or f"{plan.tokens:,} tokens"
     facts = {
         "corpus": plan.corpus,

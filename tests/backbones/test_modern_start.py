@@ -1,0 +1,49 @@
+"""How a fresh modern encoder starts: the first layer looks at neighbours wherever a token stands."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from keel.backbones.bert import LOOKING
+from keel.backbones.modern import Modern, ModernConfig
+
+
+def started(**shape: object) -> Modern:
+    model = Modern(ModernConfig(vocabulary=500, layers=2, feed_forward=64, **shape))  # type: ignore[arg-type]
+    model.start(torch.Generator().manual_seed(1))
+    return model.eval()
+
+
+def turned(x: torch.Tensor, position: int, base: float) -> torch.Tensor:
+    """One head's query or key at a position: the pairs (i, i + D/2) as complex numbers, each times e^(i x angle)."""
+    size = len(x)
+    rates = base ** (-torch.arange(0, size, 2) / size)
+    pairs = torch.complex(x[: size // 2], x[size // 2 :])
+    moved = pairs * torch.polar(torch.ones(size // 2), position * rates)
+    return torch.cat([moved.real, moved.imag])
+
+
+@pytest.mark.parametrize("width, heads, deviation", [(128, 2, 0.05), (256, 4, 0.035), (768, 12, 0.02)])
+@pytest.mark.parametrize("first", [0, 5000])
+def test_each_head_starts_at_its_own_distance(width: int, heads: int, deviation: float, first: int) -> None:
+    model = started(width=width, heads=heads, start_deviation=deviation)
+    ids = torch.randint(5, 500, (60,), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        x = model.norm(model.tokens(ids))
+        attention: torch.nn.Module = model.blocks[0].attention
+        query, key, _ = attention.qkv(x).view(60, 3, heads, -1).unbind(1)
+    base = model.config.global_base
+    for head in range(min(heads, LOOKING)):
+        shift = (head // 2 + 1) * (1 if head % 2 else -1)
+        for place in (20, 30, 40):
+            asked = turned(query[place, head], first + place, base)
+            keys = torch.stack([turned(key[other, head], first + other, base) for other in range(60)])
+            weights = torch.softmax(keys @ asked / (width // heads) ** 0.5, 0)
+            assert weights[place + shift] > 0.5, (head, shift)  # a uniform head would give 0.02
+
+
+def test_noise_gives_the_published_start() -> None:
+    model = started(width=64, heads=4, attention_start="noise")
+    for weight in (model.tokens.weight.data, model.blocks[0].attention.qkv.weight.data):
+        assert float(weight.std()) == pytest.approx(0.02, rel=0.05) and float(weight.abs().max()) < 0.12
