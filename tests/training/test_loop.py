@@ -91,13 +91,15 @@ def test_slices_hold_every_row_once_and_are_of_one_size(corpus_path: Any, tiny: 
     assert all(list(part.lengths) == sorted(part.lengths, reverse=True) for part in slices)
 
 
-def test_a_run_learns_and_its_pieces_add_up_to_the_whole(make_run: MakeRun) -> None:
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_learns_and_its_pieces_add_up_to_the_whole(make_run: MakeRun, optimizer: str) -> None:
     """Stopping after any step and going on in another process (fresh objects) gives the same bits."""
-    whole = make_run()
+    by = f"training.optimizer={optimizer}"
+    whole = make_run(by)
     end, stopped = train(whole)
     assert end.step == 8 and not stopped
-    assert not equal(weights(whole), weights(make_run()))
-    first = make_run()
+    assert not equal(weights(whole), weights(make_run(by)))
+    first = make_run(by)
     saved: list[Any] = []
 
     def save(state: State) -> None:
@@ -107,7 +109,7 @@ def test_a_run_learns_and_its_pieces_add_up_to_the_whole(make_run: MakeRun) -> N
 
     train(replace(first, save=save, settings=first.settings.model_copy(update={"checkpoint_steps": 3})))
     state, tensors, moments = saved[0]
-    second = make_run(state=state)
+    second = make_run(by, state=state)
     second.learner.load_state_dict(tensors)
     restore_optimizer(second.optimizer, second.learner, moments)
     train(second)

@@ -64,19 +64,23 @@ def run(
     """Trains to the end. Raises `Stopped` if asked to stop, with everything saved."""
     folder, settings = RunFolder(Path(out)), plan.settings
     learner = plan.learner.to(device)
-    optimizer = make_optimizer(learner, settings, plan.scales)
     facts: dict[str, Any] = {
         "data": plan.data,
         "keel_version": __version__,
         "torch": torch.__version__.split("+")[0],
         "threads": threads or default_threads(),
         "precision": settle_precision(settings.precision, device),
+        "optimizer": settings.optimizer,
     }
-    state = loop.State()
     if resume:
-        state, facts = _restore(folder, plan, optimizer, facts, threads)
+        path, state, facts = _find_checkpoint(folder, plan, facts, threads)
     else:
+        state = loop.State()
         folder.begin(plan.recipe_yaml)
+    optimizer = make_optimizer(learner, settings, plan.scales, facts["precision"])
+    if resume:
+        learner.load_state_dict(load_model(path).learner.state_dict())
+        restore_optimizer(optimizer, learner, read_tensors(path, "state"))
     torch.set_num_threads(facts["threads"])
     progress = TrainingProgress(quiet)
     start = f"resuming at step {state.step:,}" if state.step else "starting"
@@ -126,24 +130,22 @@ def run(
     return state, folder, {"keel": plan.verb, **facts}
 
 
-def _restore(
-    folder: RunFolder, plan: Plan, optimizer: Any, facts: dict[str, Any], threads: int | None
-) -> tuple[loop.State, dict[str, Any]]:
-    """Puts the newest checkpoint's weights and optimizer state in place."""
+def _find_checkpoint(
+    folder: RunFolder, plan: Plan, facts: dict[str, Any], threads: int | None
+) -> tuple[Path, loop.State, dict[str, Any]]:
+    """The newest checkpoint, if it is one of this run; with what is to stay as it was when the run began."""
     path, state, saved = folder.latest()
     if saved["data"] != facts["data"]:
         raise UserError(f"{folder.out} was trained on other data; resume with the one it began with")
-    if not plan.same_recipe(path / "recipe.yaml"):
+    if not plan.same_recipe(path / "recipe.yaml") or saved.get("optimizer", "adamw") != facts["optimizer"]:
         raise UserError(
             f"{folder.out} was begun with another recipe; resume with --set and recipe unchanged ({path}/recipe.yaml)"
         )
     if threads and threads != saved["threads"]:
         print(f"keel: the run began with {saved['threads']} threads; {threads} give other bits", file=sys.stderr)
         saved["threads"] = threads
-    plan.learner.load_state_dict(load_model(path).learner.state_dict())
-    restore_optimizer(optimizer, plan.learner, read_tensors(path, "state"))
     folder.forget_metrics_after(state.step)
-    return state, {k: v for k, v in saved.items() if k != "keel"}
+    return path, state, {k: v for k, v in saved.items() if k != "keel"}
 
 
 def find_device(name: str) -> torch.device:

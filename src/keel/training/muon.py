@@ -1,0 +1,65 @@
+"""Muon (Jordan et al. 2024): a matrix is moved by an orthogonal step, the one nearest to its momentum.
+
+In: matrices and their gradients. Out: the matrices after a step whose singular values are all about 1 instead of a few
+large ones: directions that seldom have a gradient are learnt as fast as the others.
+
+Notable choices
+- Steps have the size that AdamW's usually have (Liu et al. 2025), so both take the same learning rate.
+- Several matrices may be stacked in one parameter (query, key and value): each has its own step.
+- Five rounds of Newton and Schulz, in the number format of the run; torch's own Muon always uses bf16, which is slow on
+  processors that do not multiply in it.
+
+Shapes: S stacked matrices of N rows and M columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ROUNDS = 5
+COEFFICIENTS = (3.4445, -4.775, 2.0315)  # of the published quintic, which is steep at 0 and stays near 1
+SIZE = 0.2  # root mean square of an entry of AdamW's step, as a share of the learning rate
+
+
+class Muon(torch.optim.Optimizer):
+    """Groups may have `stacked`: how many matrices stand on top of each other in each of their parameters."""
+
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], momentum: float = 0.95, precision: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__(groups, {"lr": 0.0, "weight_decay": 0.0, "momentum": momentum, "stacked": 1})
+        self.precision = precision
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if not state:
+                    state["momentum"] = torch.zeros_like(weight)
+                momentum = state["momentum"].lerp_(weight.grad, 1 - group["momentum"])
+                ahead = weight.grad.lerp(momentum, group["momentum"])
+                matrices = ahead.unflatten(0, (group["stacked"], -1))
+                size = SIZE * math.sqrt(max(matrices.shape[1:]))
+                weight.mul_(1 - group["lr"] * group["weight_decay"])
+                step = orthogonal(matrices.to(self.precision)).to(weight.dtype).view_as(weight)
+                weight.add_(step, alpha=-group["lr"] * size)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """(S, N, M): nearly U V^T of each U S V^T."""
+    wide = matrices.shape[1] <= matrices.shape[2]
+    x = matrices if wide else matrices.mT
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(ROUNDS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x if wide else x.mT
