@@ -27,7 +27,7 @@ def train(
         str,
         typer.Option(
             metavar="KIND",
-            help="wordpiece, as BERT; byte-bpe, as RoBERTa; byte-fallback: pieces of words, bytes for the rest.",
+            help="wordpiece, as BERT; words, as word2vec; byte-bpe, as RoBERTa; byte-fallback: pieces and bytes.",
         ),
     ] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, metavar="N", help="Entries, special tokens included.")] = 30522,
@@ -35,13 +35,13 @@ def train(
     keep_accents: Annotated[
         bool, typer.Option("--keep-accents", help="Keep accents when lower-casing; --cased keeps them anyway.")
     ] = False,
-    min_frequency: Annotated[int, typer.Option(min=1, metavar="N", help="Merge pairs seen at least so often.")] = 2,
+    min_frequency: Annotated[int, typer.Option(min=1, metavar="N", help="What is seen less often gets no entry.")] = 2,
     documents: common.Documents = "auto",
     column: common.Column = "text",
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
-    """Trains a vocabulary on your texts and writes a tokenizer folder. Capitals and accents are WordPiece's alone."""
+    """Trains a vocabulary on your texts and writes a tokenizer folder. Bytes keep capitals and accents in any case."""
     from keel.stages.tokenizer import train as run
 
     with common.progress("tokenizer", quiet) as report:

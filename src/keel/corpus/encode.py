@@ -67,7 +67,7 @@ def encode(texts: Sequence[str], tokenizer: LibraryTokenizer, language: str) -> 
     starts: list[np.ndarray] = []
     for batch in _batches(sentences):
         rows = tokenizer.encode(batch)
-        if language == "zh":
+        if language == "zh" and not tokenizer.whole_words:
             starts += chinese.word_starts(batch, rows, tokenizer)
         else:
             starts += tokenizer.word_starts(rows)

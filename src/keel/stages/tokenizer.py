@@ -32,6 +32,7 @@ from keel.tokenizers.chinese import chinese_characters
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.wordpiece import learn
+from keel.tokenizers.words import learn_words
 
 MOSTLY_CHINESE = 0.3  # from this share of Chinese characters on, tokens per Chinese character says something
 WORDS_SHOWN = 20
@@ -84,7 +85,7 @@ class Texts:
         self.read, self.rejected = counts, rejected
 
 
-KINDS = ("wordpiece", "byte-bpe", "byte-fallback")
+KINDS = ("wordpiece", "words", "byte-bpe", "byte-fallback")
 
 
 def train(
@@ -102,16 +103,16 @@ def train(
 ) -> dict[str, Any]:
     """Trains a vocabulary on files, folders and globs, and writes the tokenizer folder `out`.
 
-    `lowercase` and `strip_accents` are for WordPiece; the other kinds keep every text as it is.
+    `lowercase` and `strip_accents` are for WordPiece and words; the other kinds keep every text as it is.
     """
     out = Path(out)
     if kind not in KINDS:
         raise UserError(f"there is no kind of tokenizer called '{kind}'.{suggest(kind, KINDS)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
-    source = Texts(texts, documents, column, report, readings=1 if kind == "byte-bpe" else 2)
+    source = Texts(texts, documents, column, report, readings=1 if kind in ("byte-bpe", "words") else 2)
     settings: dict[str, Any] = {"kind": kind, "vocab_size": vocab_size, "min_frequency": min_frequency}
-    if kind == "wordpiece":
+    if kind in ("wordpiece", "words"):
         settings |= {"lowercase": lowercase, "strip_accents": strip_accents}
     try:
         tokenizer, more = _learn(source, settings)
@@ -153,6 +154,9 @@ def _learn(source: Texts, settings: dict[str, Any]) -> tuple[LibraryTokenizer, d
         return ByteBpe.train(source, size, least), {}
     if settings["kind"] == "byte-fallback":
         return ByteFallback.train(source, size, least), {}
+    if settings["kind"] == "words":
+        words = learn_words(source, size, settings["lowercase"], settings["strip_accents"], least)
+        return words, {"segmented": words.segments}
     tokenizer, alphabet = learn(source, size, settings["lowercase"], settings["strip_accents"], least)
     facts: dict[str, Any] = {
         "alphabet": {"kept": len(alphabet.characters), "left_out": alphabet.left_out, "covered": alphabet.covered},

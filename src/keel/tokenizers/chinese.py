@@ -56,7 +56,7 @@ def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: Libr
     block = "\n".join(texts)
     points = code_points(block)
     chinese = chinese_characters(points)
-    cuts = _cuts(block, len(points))
+    cuts = segment(block, len(points))
     text_sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1  # with the newline after each
     row_sizes = np.fromiter(map(len, ids), np.int64, len(ids))
     tokens = np.concatenate(ids)
@@ -89,7 +89,7 @@ def _by_characters(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: L
     found = []
     for text, starts in zip(texts, tokenizer.word_starts(ids), strict=True):
         first, end = np.array(tokenizer.encode_with_offsets(text)[1], dtype=np.int64).reshape(-1, 2).T
-        begun = np.concatenate([[0], np.cumsum(_cuts(text, len(text)))])  # words that begin before a character
+        begun = np.concatenate([[0], np.cumsum(segment(text, len(text)))])  # words that begin before a character
         chinese = np.append(chinese_characters(code_points(text)), False)
         held = np.maximum.accumulate(np.concatenate([[0], end]))[
             :-1
@@ -116,7 +116,7 @@ def _sums(flags: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return running[ends] - running[np.cumsum(sizes) - sizes]
 
 
-def _cuts(block: str, length: int) -> np.ndarray:
+def segment(block: str, length: int) -> np.ndarray:
     """Which characters begin a segmented word."""
     words = _segmenter()(block)
     sizes = np.fromiter(map(len, words), np.int64, len(words))

@@ -16,7 +16,8 @@ from keel.tokenizers.byte_bpe import PAIRS_OF_FILES, ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
 from keel.tokenizers.library import LibraryTokenizer, verify_tokenizer_folder
 from keel.tokenizers.unigram import MODEL_FILE, Unigram
-from keel.tokenizers.wordpiece import WordPiece
+from keel.tokenizers.wordpiece import NO_PIECES, WordPiece
+from keel.tokenizers.words import Words
 
 
 def open_tokenizer(path: str | Path) -> LibraryTokenizer:
@@ -44,7 +45,8 @@ def _open_json(path: Path) -> LibraryTokenizer:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not the JSON of the tokenizers library; restore it from a copy") from None
     if kind == "WordPiece":
-        return WordPiece.load(path)
+        found = WordPiece.load(path)
+        return Words.of(found) if model.get("continuing_subword_prefix") == NO_PIECES else found
     if kind not in ("BPE", "Unigram"):
         raise UserError(f"{path}: its model is {kind}; Keel reads WordPiece, BPE and Unigram")
     try:
@@ -52,7 +54,7 @@ def _open_json(path: Path) -> LibraryTokenizer:
     except Exception as error:  # the library raises bare Exception for whatever it dislikes
         raise UserError(f"{path}: the tokenizers library refuses it ({error}); restore it from a copy") from None
     family = Unigram if kind == "Unigram" else ByteFallback if fallback else ByteBpe
-    found: LibraryTokenizer = family(tokenizer)
-    if sorted(tokenizer.get_vocab(with_added_tokens=True).values()) != list(range(found.size)):
-        raise UserError(f"{path}: its ids are not 0 to {found.size - 1} without gaps; the file is damaged")
-    return found
+    opened: LibraryTokenizer = family(tokenizer)
+    if sorted(tokenizer.get_vocab(with_added_tokens=True).values()) != list(range(opened.size)):
+        raise UserError(f"{path}: its ids are not 0 to {opened.size - 1} without gaps; the file is damaged")
+    return opened

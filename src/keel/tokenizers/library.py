@@ -35,6 +35,7 @@ class LibraryTokenizer:
     between = 1  # separators between two texts
     lowercase = False
     strips_accents = False
+    whole_words = False  # whether every token is one
 
     def __init__(self, tokenizer: Tokenizer, roles: Mapping[str, str]) -> None:
         tokenizer.no_truncation()

@@ -33,6 +33,7 @@ from keel.tokenizers.word_cache import WordCache
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 SPECIAL = tuple(ROLES.values())
 CONTINUATION = "##"
+NO_PIECES = "[no pieces]"  # the continuation of vocabularies of whole words (words.py): no entry begins with it
 BLANKS = " \t\r"
 LONGEST_WORD = 100  # characters; a longer word is [UNK], as in BERT
 CHARACTERS = 20000  # distinct ones that training keeps at most; enough for all Chinese characters in use
@@ -91,7 +92,7 @@ class WordPiece(LibraryTokenizer):
         content["post_processor"] = None  # it names ids; `_finish` makes another
         tokenizer = Tokenizer.from_str(json.dumps(content))
         _finish(tokenizer)
-        return WordPiece(tokenizer)
+        return type(self)(tokenizer)
 
     def save(self, folder: str | Path) -> None:
         """Writes the four files that `transformers` and Keel open."""
@@ -147,7 +148,7 @@ def learn(
         raise UserError(f"a vocabulary of {size} has no room beside the {len(SPECIAL)} special tokens; ask for more")
     if isinstance(texts, Iterator):
         texts = list(texts)
-    tokenizer = _assemble({}, lowercase, strip_accents)
+    tokenizer = assemble({}, lowercase, strip_accents)
     alphabet = find(texts, tokenizer, size - len(SPECIAL), min_frequency, characters)
     if not alphabet.characters:
         raise UserError(f"no character occurs {min_frequency} times in the texts; give more text")
@@ -163,18 +164,22 @@ def learn(
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return WordPiece(_assemble(tokenizer.get_vocab(), lowercase, strip_accents)), alphabet
+    return WordPiece(assemble(tokenizer.get_vocab(), lowercase, strip_accents)), alphabet
 
 
-def _assemble(
-    vocabulary: dict[str, int], lowercase: bool, strip_accents: bool | None = None, chinese: bool = True
+def assemble(
+    vocabulary: dict[str, int],
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    chinese: bool = True,
+    continuation: str = CONTINUATION,
 ) -> Tokenizer:
-    """The whole BERT pipeline around a vocabulary."""
+    """The whole BERT pipeline around a vocabulary. `chinese`: whether its characters stand apart."""
     model = models.WordPiece(
         vocabulary,
         unk_token="[UNK]",
         max_input_chars_per_word=LONGEST_WORD,
-        continuing_subword_prefix=CONTINUATION,
+        continuing_subword_prefix=continuation,
     )
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -227,7 +232,7 @@ def _read_vocabulary(path: Path) -> Tokenizer:
     _check(vocabulary, path)
     config = _read_config(path.parent)
     lowercase = config.get("do_lower_case", not any(_cased(token) for token in vocabulary))
-    return _assemble(vocabulary, lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+    return assemble(vocabulary, lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
 
 
 def _cased(token: str) -> bool:

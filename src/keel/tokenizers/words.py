@@ -1,0 +1,98 @@
+"""Whole words: one entry for each frequent word, [UNK] for all others. What word2vec and ELMo read.
+
+In: texts to count, or a folder made here. Out: one id for each word or mark, normalised and split as BERT does it.
+
+Notable choices
+- It is WordPiece without pieces: a word that has no entry cannot be put together, so it is [UNK]. Everything else
+  (normalising, special tokens, offsets, remembering words) is the same code.
+- Chinese is written without spaces. Where a fair share of the texts is Chinese, a segmenter cuts it into words first
+  (extra `zh`); elsewhere a Chinese character is a word by itself, as in BERT, and no segmenter is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+from tokenizers import Tokenizer, models, trainers
+
+from keel.errors import UserError
+from keel.tokenizers.alphabet import blocks
+from keel.tokenizers.characters import code_points
+from keel.tokenizers.chinese import chinese_characters, segment
+from keel.tokenizers.wordpiece import NO_PIECES, SPECIAL, WordPiece, assemble
+
+FAIR_SHARE = 0.3  # of Chinese characters, from which on texts are segmented
+
+
+class Words(WordPiece):
+    kind = "words"
+    whole_words = True
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self.segments = not self.normalisation["handle_chinese_chars"]
+
+    @staticmethod
+    def of(opened: WordPiece) -> Words:
+        return Words(opened._tokenizer)
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        if not self.segments:
+            return super().encode_with_offsets(text)
+        spaced, places = _spaced(text)
+        ids, offsets = super().encode_with_offsets(spaced)
+        return ids, [(int(places[a]), int(places[b - 1]) + 1) if a < b else (int(places[a]),) * 2 for a, b in offsets]
+
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return super()._encode([_spaced(text)[0] for text in texts] if self.segments else texts)
+
+
+def learn_words(
+    texts: Iterable[str],
+    size: int,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    min_frequency: int = 5,
+) -> Words:
+    """The `size` most frequent words that occur `min_frequency` times at least. `texts` is read once."""
+    if size <= len(SPECIAL):
+        raise UserError(f"a vocabulary of {size} has no room beside the {len(SPECIAL)} special tokens; ask for more")
+    parts = blocks(texts)
+    first = next(parts, "")
+    segmented = _mostly_chinese(first)
+    counter = assemble({}, lowercase, strip_accents, not segmented)
+    counter.model = models.WordLevel({}, "[UNK]")
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, min_frequency=min_frequency, special_tokens=list(SPECIAL), show_progress=False
+    )
+    read: Iterator[str] = chain([first], parts)
+    counter.train_from_iterator((_spaced(text)[0] for text in read) if segmented else read, trainer)
+    vocabulary = counter.get_vocab()
+    if len(vocabulary) == len(SPECIAL):
+        raise UserError(
+            f"no word occurs {min_frequency} times in the texts; give more text, or a lower --min-frequency"
+        )
+    return Words(assemble(vocabulary, lowercase, strip_accents, not segmented, NO_PIECES))
+
+
+def _mostly_chinese(text: str) -> bool:
+    points = code_points(text)
+    letters = sum(map(str.isalpha, text))
+    return bool(chinese_characters(points).sum() > FAIR_SHARE * max(1, letters))
+
+
+def _spaced(text: str) -> tuple[str, np.ndarray]:
+    """The text with a space before every Chinese word, and for each of its characters the place it came from."""
+    points = code_points(text)
+    chinese = chinese_characters(points)
+    places = np.arange(len(points))
+    if not chinese.any():
+        return text, places
+    begins = segment(text, len(points))
+    begins[1:] &= chinese[1:] | chinese[:-1]
+    begins[0] = False
+    before = np.flatnonzero(begins)
+    spaced = np.insert(points, before, ord(" ")).astype("<u4").tobytes().decode("utf-32-le")
+    return spaced, np.insert(places, before, before)
