@@ -185,6 +185,7 @@ class Backbone(nn.Module, ABC):
     and goes with the task (the config's `pooler` says whether there is one).
 
     `causal`: a token sees only what came before it, so a row is best known by its last token.
+    `averages`: a token sees nothing but itself, so a row is best known by the mean of its tokens.
     `head`: what the family has between its vectors and a guess of the token (`layers/token_head.py`).
     """
 
@@ -197,6 +198,7 @@ class Backbone(nn.Module, ABC):
     blocks: nn.ModuleList
     pooler: nn.Module | None
     causal: bool = False
+    averages: bool = False
     head: Literal["dense", "dense without biases", "plain"] = "dense"
     head_activation: str | None = None  # of that head, where it is not the layers'
 
@@ -236,6 +238,7 @@ class Objective(nn.Module, ABC):
     weight: float = 1.0  # of its loss in the sum that training minimises
     as_published: Mapping[str, Any] = MappingProxyType({})  # the options of a head that a published folder has
     shows_mask = False  # whether it hides behind the tokenizer's mask token
+    moves_weights = False  # whether it learns by `learn`, pair by pair, instead of giving gradients
     packing: str | None = None  # the `data.packing` whose answers it learns from; None: any
     looks_at: Literal["all", "rows", "places"] = "all"  # which vectors: all, what rows are pooled from, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0
@@ -243,6 +246,14 @@ class Objective(nn.Module, ABC):
     def begin(self) -> None:
         """Gives those of its fresh weights that are not to start as noise their values."""
         return
+
+    def meet(self, counts: np.ndarray, tokenizer: Tokenizer) -> None:
+        """Takes note of how often each token occurs in the corpus."""
+        return
+
+    def learn(self, backbone: Backbone, rows: Rows, rate: float) -> dict[str, Score]:
+        """Moves its weights and the backbone's by what the rows teach."""
+        raise NotImplementedError(f"{self.name} gives gradients")
 
     @abstractmethod
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:

@@ -219,7 +219,7 @@ def test_every_layer_ends_with_the_answer(backbone: str, rows: Rows) -> None:
     model = make_learner(backbone, fitting(backbone)).backbone.eval()
     with torch.no_grad():
         plain, layered = model(Batch.of(rows, {})), model(Batch.of(rows, {}), every_layer=True)
-    assert plain.layers == () and len(layered.layers) >= 2
+    assert plain.layers == () and len(layered.layers) == model.config.layers + 1
     assert torch.equal(layered.layers[-1], layered.vectors) and torch.equal(plain.vectors, layered.vectors)
     assert all(layer.shape == plain.vectors.shape for layer in layered.layers)
     assert len(model.token_table()) == SIZE
@@ -234,7 +234,7 @@ def test_fine_tuning_can_reach_inside(backbone: str, rows: Rows) -> None:
         table = model.tokens.weight
         model.tokens = torch.nn.Embedding.from_pretrained(table.detach().clone())
         assert torch.equal(model(Batch.of(rows, {})).vectors, before)
-        assert len(model.blocks) >= 1
+        assert len(model.blocks) >= min(1, model.config.layers)
         for block in model.blocks:
             was = {name: tensor.clone() for name, tensor in block.state_dict().items()}
             for parameter in block.parameters():
@@ -269,7 +269,8 @@ def test_dropout_works_in_training_only(backbone: str, rows: Rows) -> None:
         return answer
 
     model.train()
-    assert torch.equal(vectors(1), vectors(1)) and not torch.equal(vectors(1), vectors(2))
+    drops = "dropout" in type(model.config).model_fields
+    assert torch.equal(vectors(1), vectors(1)) and torch.equal(vectors(1), vectors(2)) != drops
     model.eval()
     assert torch.equal(vectors(1), vectors(2))
 
@@ -295,6 +296,9 @@ def test_a_saved_folder_opens_here_and_in_transformers(
     assert back.keys() == tensors.keys() and all(torch.equal(back[name], tensors[name]) for name in tensors)
 
     published = json.loads((tmp_path / "config.json").read_text())
+    if published["model_type"] not in transformers.CONFIG_MAPPING:
+        assert backbone == "word2vec", "a family that is known there opens there"
+        return
     kind = getattr(transformers, published["architectures"][0])
     theirs, account = kind.from_pretrained(tmp_path, output_loading_info=True)
     assert not {key: found for key, found in account.items() if found}

@@ -35,6 +35,7 @@ from keel.cli import (
     recipe,
     tokenizer,
     vocab,
+    words,
 )
 from keel.errors import Stopped, UserError, suggest
 
@@ -59,7 +60,7 @@ class Root(common.Group):
     """The verbs in the order of the line, from text to answers."""
 
     ORDER = (
-        *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill", "generate"),
+        *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill", "generate", "words"),
         *("finetune", "evaluate", "predict", "embed", "compare", "vocab", "extend-positions"),
     )
 
@@ -93,6 +94,7 @@ app.command("fill", short_help="Ask a model what stands behind [MASK].", epilog=
 app.command("generate", short_help="Let a left-to-right model go on with a text.", epilog=generate.EXAMPLE)(
     generate.generate
 )
+app.add_typer(words.app, name="words", epilog=common.example("keel words similar my-vectors harbour"))
 app.command("finetune", short_help="Teach a model a task from labelled data.", epilog=finetune.EXAMPLE)(
     finetune.finetune
 )

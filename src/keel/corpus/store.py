@@ -307,6 +307,10 @@ class Corpus:
         first = self._first_token[number]
         return self._shards[number]["ids"][start - first : stop - first]
 
+    def count_tokens(self, size: int) -> np.ndarray:
+        """(size,) int64: how often each token occurs, in held-out documents too."""
+        return sum((np.bincount(shard["ids"], minlength=size) for shard in self._shards), np.zeros(size, np.int64))
+
     def word_starts(self, start: int, stop: int) -> np.ndarray:
         """Which of the tokens [start, stop), of one document, start a word."""
         number = bisect_right(self._first_token, start) - 1 if start < self.tokens else len(self._shards) - 1

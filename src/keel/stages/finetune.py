@@ -169,6 +169,7 @@ def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
     """The model's encoder with a fresh head; the seed decides the head's first weights."""
     given: Any = loaded.learner.backbone
     pooled = getattr(purpose.task.config, "pooling", None) == "cls" and purpose.encoder.use == "all"
+    pooled = pooled and not given.averages
     generator = torch.Generator().manual_seed(seed_of(recipe.training.seed, HEAD))
     update: dict[str, Any] = {"pooler": pooled}
     if recipe.encoder.dropout is not None:

@@ -71,6 +71,9 @@ def pretrain(
         data = replace(data, recipe=data.recipe.with_backbone(loaded.learner.backbone.config, str(init)))
     recipe = data.recipe
     learner = build_learner(recipe)
+    if learner.moves_weights:
+        for objective in learner.objectives.values():
+            objective.meet(data.corpus.count_tokens(data.tokenizer.size), data.tokenizer)  # type: ignore[operator]
     if loaded:
         _start_from(learner, loaded, data.tokenizer)
     learner.to(where)
@@ -162,14 +165,14 @@ def _other_use(recipe: Recipe) -> tuple[str, str] | None:
 
 def _card(recipe: Recipe, data: Data) -> str:
     other = _other_use(recipe)
+    there = find("backbones", recipe.model.backbone.kind).published.heads  # type: ignore[attr-defined]
     asked = other[1] if other else f'model.fill("Paris is the {data.tokenizer.shown(data.tokenizer.mask)} of France.")'
     return (
         f"# {recipe.name}\n\n{recipe.description}\n\nPretrained with Keel {__version__} on a corpus of "
         f"{data.corpus.documents:,} documents and {data.corpus.tokens:,} tokens. The complete recipe is in "
         "`recipe.yaml`.\n\n"
-        f'```python\nimport keel\n\nmodel = keel.load("this-folder")\n{asked}\nmodel.encode(["a text"])\n```\n\n'
-        "The folder also opens in `transformers`, with the class named under `architectures` in `config.json`.\n"
-    )
+        f'```python\nimport keel\n\nmodel = keel.load("this-folder")\n{asked}\nmodel.encode(["a text"])\n```\n'
+    ) + ("\nThe folder also opens in `transformers`, as the class that `config.json` names.\n" if there else "")
 
 
 def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: loop.State) -> dict[str, Any]:

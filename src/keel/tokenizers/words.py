@@ -77,6 +77,14 @@ def learn_words(
     return Words(assemble(vocabulary, lowercase, strip_accents, not segmented, NO_PIECES))
 
 
+def from_list(words: Sequence[str], lowercase: bool) -> Words:
+    """A vocabulary of these words, in this order, behind the special tokens. Accents stay."""
+    vocabulary = {token: id for id, token in enumerate([*SPECIAL, *words])}
+    if len(vocabulary) < len(SPECIAL) + len(words):
+        raise UserError("a word is named twice, or like a special token")
+    return Words(assemble(vocabulary, lowercase, False, not _mostly_chinese(" ".join(words)), NO_PIECES))
+
+
 def _mostly_chinese(text: str) -> bool:
     points = code_points(text)
     letters = sum(map(str.isalpha, text))

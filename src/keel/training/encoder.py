@@ -51,9 +51,9 @@ class Frozen(Backbone):
         self._inner = [backbone]  # in a list: its weights belong to the learner, not to this view
         self.config = backbone.config
         self.longest = backbone.longest
-        self.causal = backbone.causal
+        self.causal, self.averages = backbone.causal, backbone.averages
         self.layers = layers
-        self.width = backbone.width * (min(4, backbone.config.layers) if layers == "last-four" else 1)
+        self.width = backbone.width * (max(1, min(4, backbone.config.layers)) if layers == "last-four" else 1)
         if layers == "mix":
             self.weights = nn.Parameter(torch.zeros(backbone.config.layers + 1))
             self.gamma = nn.Parameter(torch.ones(()))
@@ -69,6 +69,10 @@ class Frozen(Backbone):
         shares = torch.softmax(self.weights, 0)
         mixed = torch.stack([share * layer for share, layer in zip(shares, found.layers, strict=True)]).sum(0)
         return Encoding(self.gamma * mixed)
+
+    def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
+        """As the backbone, but without its pooler."""
+        return self._inner[0].pool(vectors, batch) if self.averages else super().pool(vectors, batch)
 
     @torch.no_grad()
     def start(self, generator: torch.Generator) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.errors import UserError
 from keel.interfaces import Backbone, Batch, Encoding, Objective, Rows, Score, Tokenizer
 
 
@@ -55,7 +56,7 @@ class Learner(nn.Module):
     def _asked(self, rows: Rows, targets: dict[str, np.ndarray]) -> np.ndarray | None:
         """The places that the objectives look at together; None: all."""
         looks = {name: str(objective.looks_at) for name, objective in self.objectives.items()}
-        if not looks or "all" in looks.values():
+        if not looks or "all" in looks.values() or self.backbone.averages:
             return None
         pooled = rows.ends if self.backbone.causal else rows.starts
         found = [pooled if look == "rows" else targets[f"{name}.places"] for name, look in looks.items()]
@@ -75,6 +76,19 @@ class Learner(nn.Module):
         backbone = Once(self.seen)
         for objective in self.objectives.values():
             scores |= objective(backbone, batch)
+        return scores
+
+    @property
+    def moves_weights(self) -> bool:
+        return any(objective.moves_weights for objective in self.objectives.values())
+
+    def learn(self, rows: Rows, rate: float) -> dict[str, Score]:
+        """Lets objectives that move the weights by themselves do so."""
+        scores: dict[str, Score] = {}
+        for name, objective in self.objectives.items():
+            if not objective.moves_weights:
+                raise UserError(f"{name} gives gradients, and cannot be learnt beside one that moves weights by itself")
+            scores |= objective.learn(self.backbone, rows, rate)  # type: ignore[operator]
         return scores
 
     def weights(self) -> dict[str, float]:

@@ -155,15 +155,18 @@ def train(run: Run) -> tuple[State, bool]:
     with StopRequest().listening() as stop:
         while not stop.asked and not timer.finished(state.step):
             progress, began = timer.progress(state.step), time.monotonic()
-            try:
-                with stop.interruptible():
-                    measured = _gradients(run, state, progress)
-            except Interrupted:
-                break
             rate = learning_rate(run.settings, progress)
-            if measured.finite:
-                _update(run, rate)
-            run.optimizer.zero_grad(set_to_none=True)
+            if run.learner.moves_weights:
+                measured = _learn(run, state, progress, rate)
+            else:
+                try:
+                    with stop.interruptible():
+                        measured = _gradients(run, state, progress)
+                except Interrupted:
+                    break
+                if measured.finite:
+                    _update(run, rate)
+                run.optimizer.zero_grad(set_to_none=True)
             window.add(measured)
             timer.note_step(time.monotonic() - began, measured.tokens)
             state = State(state.step + 1, state.tokens + measured.tokens, timer.elapsed(), measured.cursors)
@@ -278,6 +281,16 @@ def _gradients(run: Run, state: State, progress: float) -> Measured:
         sum(padding_share(batch.lengths, run.device) for batch in batches) / len(batches),
         cursors,
     )
+
+
+def _learn(run: Run, state: State, progress: float, rate: float) -> Measured:
+    """A step of objectives that move the weights by themselves; half a step could not be taken back."""
+    slices, cursors = run.source(progress, state.cursors)
+    sums: dict[str, tuple[float, float, int]] = {}
+    for rows in slices:
+        scores = run.learner.learn(rows, rate)
+        add_scores(sums, {n: (float(s.loss), float(_right(s)), s.count) for n, s in scores.items()})
+    return Measured(sums, 0.0, sum(len(rows.ids) for rows in slices), 0.0, cursors)
 
 
 def _right(score: Score) -> Tensor:

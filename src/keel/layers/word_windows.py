@@ -1,0 +1,160 @@
+"""The inner loops of word2vec (Mikolov et al. 2013), compiled: for each word its window, for each pair its noise words.
+
+In: the ids of rows end to end, where rows begin, a seed for each, the two tables, and what to keep, to draw and how
+fast. Out: the tables moved in place, word by word as published, and for each row the loss and the number of pairs.
+
+Notable choices
+- numba (extra `fast`): the work is a hundred multiplications between two random places of memory, six times a pair.
+  Matrix products would need pairs that share words; autograd would touch whole tables.
+- Rows go to threads, and threads do not wait for each other (Recht et al. 2011): with more than one, two runs differ in
+  the last digits. Everything random comes from the row's seed.
+- The sigmoid is a table of 1,024 values between -8 and 8; beyond, a pair is learnt and left alone.
+
+Shapes: N words in R rows, V entries, W width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import config, njit, prange
+
+config.THREADING_LAYER = "workqueue"  # type: ignore[attr-defined]  # others change how many threads torch has
+
+EDGE, CELLS = 8.0, 1024
+PER_CELL = CELLS / (2 * EDGE)
+_middles = (np.arange(CELLS) + 0.5) / PER_CELL - EDGE
+SIGMOID = (1 / (1 + np.exp(-_middles))).astype(np.float32)
+SURPRISE = np.log1p(np.exp(-_middles)).astype(np.float32)  # -log sigmoid
+
+
+@njit(inline="always")
+def _next(state: Any) -> Any:
+    """A linear congruence modulo 2^64; the high bits are the good ones."""
+    return state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+
+
+@njit(inline="always")
+def _below(state: Any, limit: Any) -> Any:
+    return np.int64((state >> np.uint64(33)) % np.uint64(limit))
+
+
+@njit(fastmath=True)
+def _thin(ids: Any, keep: Any, state: Any, kept: Any) -> Any:
+    """The words of a row that stay: frequent ones are left out at random."""
+    count = 0
+    for id in ids:
+        state = _next(state)
+        if np.float32(state >> np.uint64(40)) < keep[id] * np.float32(1 << 24):
+            kept[count] = id
+            count += 1
+    return count, state
+
+
+@njit(fastmath=True)
+def _against_noise(
+    vector: Any, word: Any, outputs: Any, noise: Any, negatives: Any, rate: Any, state: Any, back: Any
+) -> Any:
+    """One positive and some negative pairs: moves the outputs, and sums what the vector is to be moved by in `back`."""
+    loss = np.float32(0)
+    for number in range(negatives + 1):
+        target = word
+        if number:
+            state = _next(state)
+            target = noise[_below(state, len(noise))]
+            if target == word:
+                continue
+        row = outputs[target]
+        product = np.float32(0)
+        for i in range(len(vector)):
+            product += vector[i] * row[i]
+        sign = np.float32(-1) if number else np.float32(1)
+        if product * sign >= EDGE:
+            continue
+        if product * sign <= -EDGE:
+            chance, surprise = np.float32(0), -product * sign
+        else:
+            cell = int((product * sign + np.float32(EDGE)) * np.float32(PER_CELL))
+            chance, surprise = SIGMOID[cell], SURPRISE[cell]
+        loss += surprise
+        move = sign * (np.float32(1) - chance) * rate
+        for i in range(len(vector)):
+            back[i] += move * row[i]
+            row[i] += move * vector[i]
+    return loss, state
+
+
+@njit(parallel=True, fastmath=True, cache=True)
+def skip_gram(
+    ids: Any,
+    starts: Any,
+    seeds: Any,
+    inputs: Any,
+    outputs: Any,
+    keep: Any,
+    noise: Any,
+    window: Any,
+    negatives: Any,
+    rate: Any,
+) -> Any:
+    """The word in the middle is guessed from each word around it."""
+    losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+    for r in prange(len(seeds)):
+        mine = ids[starts[r] : starts[r + 1]]
+        kept, back = np.empty(len(mine), np.int64), np.empty(inputs.shape[1], np.float32)
+        count, state = _thin(mine, keep, seeds[r], kept)
+        for i in range(count):
+            state = _next(state)
+            reach = window - _below(state, window)
+            for j in range(max(0, i - reach), min(count, i + reach + 1)):
+                if j == i:
+                    continue
+                vector = inputs[kept[j]]
+                back[:] = 0
+                loss, state = _against_noise(vector, kept[i], outputs, noise, negatives, rate, state, back)
+                vector += back
+                losses[r] += loss
+                counts[r] += 1
+    return losses, counts
+
+
+@njit(parallel=True, fastmath=True, cache=True)
+def cbow(
+    ids: Any,
+    starts: Any,
+    seeds: Any,
+    inputs: Any,
+    outputs: Any,
+    keep: Any,
+    noise: Any,
+    window: Any,
+    negatives: Any,
+    rate: Any,
+) -> Any:
+    """The word in the middle is guessed from the mean of the words around it; each gets the whole correction."""
+    losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+    for r in prange(len(seeds)):
+        mine = ids[starts[r] : starts[r + 1]]
+        width = inputs.shape[1]
+        kept, back, mean = np.empty(len(mine), np.int64), np.empty(width, np.float32), np.empty(width, np.float32)
+        count, state = _thin(mine, keep, seeds[r], kept)
+        for i in range(count):
+            state = _next(state)
+            reach = window - _below(state, window)
+            first, end = max(0, i - reach), min(count, i + reach + 1)
+            if end - first < 2:
+                continue
+            mean[:] = 0
+            back[:] = 0
+            for j in range(first, end):
+                if j != i:
+                    mean += inputs[kept[j]]
+            mean /= np.float32(end - first - 1)
+            loss, state = _against_noise(mean, kept[i], outputs, noise, negatives, rate, state, back)
+            for j in range(first, end):
+                if j != i:
+                    inputs[kept[j]] += back
+            losses[r] += loss
+            counts[r] += 1
+    return losses, counts

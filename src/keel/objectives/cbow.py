@@ -1,0 +1,41 @@
+"""Continuous bag of words with negative sampling (Mikolov et al. 2013): which word do these surround?
+
+In: rows of words. Out: as skip-gram, but the word is guessed once, from the mean of the vectors around it. Several
+times faster, a little worse for rare words.
+
+Notable choice: each word around gets the whole correction, not its share, as in the published program.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keel.interfaces import Backbone, Batch, Rows, Tokenizer
+from keel.objectives.skip_gram import SkipGram, SkipGramConfig
+
+
+class CbowConfig(SkipGramConfig):
+    pass
+
+
+class Cbow(SkipGram):
+    name = "cbow"
+    Config = CbowConfig
+
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
+        """The pairs of skip-gram, in groups of one word each."""
+        rows, targets = super().prepare(rows, tokenizer)
+        places, group = np.unique(targets["cbow.places"], return_inverse=True)
+        words = {"cbow.words": rows.ids[places], "cbow.answers": np.zeros_like(places)}
+        return rows, targets | words | {"cbow.places": places, "cbow.group": group}
+
+    def _chances(self, batch: Batch) -> Tensor:
+        return self._evenly()[batch.targets["cbow.words"]]
+
+    def _vectors(self, backbone: Backbone, batch: Batch) -> Tensor:
+        near, group = super()._vectors(backbone, batch), batch.targets["cbow.group"]
+        sums = near.new_zeros(len(batch.targets["cbow.places"]), near.shape[1]).index_add(0, group, near)
+        sizes = torch.zeros_like(sums[:, 0]).index_add(0, group, torch.ones_like(near[:, 0]))
+        return sums / sizes[:, None]

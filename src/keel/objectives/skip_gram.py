@@ -1,0 +1,172 @@
+"""Skip-gram with negative sampling (Mikolov et al. 2013): which of these words stood near this one?
+
+In: rows of words. Out: for each pair of neighbours the loss -log s(v.o) - sum over k noise words of log s(-v.n): v is
+the vector of the word nearby, o and n are those of the word itself and of noise words in a second table, s is the
+logistic function. Noise words are drawn by their frequency to the power 0.75; frequent words are left out at random
+(`sample`), and a word's window has a random width up to `window`.
+
+Notable choices
+- It moves the weights by itself, pair by pair as published, in compiled loops (`layers/word_windows.py`): a gradient of
+  whole tables would cost more than the step. `forward` gives the same loss for held-out rows, with full windows.
+- "Right" is a pair whose word scores higher than its noise words.
+
+Shapes: T tokens, P pairs, K noise words, V vocabulary, W width.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from keel.corpus.choose import ordinary_tokens, special_ids
+from keel.errors import UserError
+from keel.interfaces import Backbone, Batch, Objective, Rows, Score, Tokenizer
+from keel.randomness import uniform
+
+DRAW = 6  # the purpose a row's key is used for
+NOISE_CELLS = 1 << 20
+
+
+class SkipGramConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    window: int = Field(5, ge=1, description="words to either side, at most")
+    negatives: int = Field(5, ge=1, description="noise words for each pair")
+    power: float = Field(0.75, ge=0, description="of a word's frequency, by which it is drawn as noise")
+    sample: float = Field(1e-4, gt=0, description="words that make up more of the text are left out at random")
+    weight: float = Field(1.0, gt=0)
+
+
+class SkipGram(Objective):
+    name = "skip_gram"
+    Config = SkipGramConfig
+    moves_weights = True
+
+    def __init__(self, config: SkipGramConfig, backbone: Backbone) -> None:
+        super().__init__()
+        if not backbone.averages:
+            raise UserError(f"{self.name} needs a backbone with static vectors: kind word2vec")
+        self.config = config
+        size, width = backbone.token_table().shape
+        self.out = nn.Parameter(torch.zeros(size, width))
+        self.counts: Tensor
+        self.register_buffer("counts", torch.ones(size, dtype=torch.int64))  # all alike until it meets a corpus
+        self._tables: tuple[np.ndarray, np.ndarray] | None = None
+
+    def meet(self, counts: np.ndarray, tokenizer: Tokenizer) -> None:
+        words = counts.copy()
+        words[special_ids(tokenizer)] = 0
+        if tokenizer.unk >= 0:
+            words[tokenizer.unk] = 0
+        if (words > 0).sum() < 2:
+            raise UserError("the corpus has fewer than two different words that have an entry; give more text")
+        self.counts.copy_(torch.from_numpy(words))
+        self._tables = None
+
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
+        """All pairs within the window, both ways, and numbers to draw noise by."""
+        word = ordinary_tokens(rows, tokenizer) & (rows.ids != tokenizer.unk)
+        place, row = np.arange(len(rows.ids)), rows.row_of_token
+        pairs = []
+        for distance in range(1, self.config.window + 1):
+            a, b = place[:-distance], place[distance:]
+            both = (row[a] == row[b]) & word[a] & word[b]
+            pairs += [np.stack([a[both], b[both]]), np.stack([b[both], a[both]])]
+        near, places = np.concatenate(pairs, 1)
+        each = np.arange(self.config.negatives)
+        return rows, {
+            f"{self.name}.near": near,
+            f"{self.name}.places": places,
+            f"{self.name}.words": rows.ids[places],
+            f"{self.name}.answers": np.zeros_like(places),  # of the word and its noise, the first is right
+            f"{self.name}.draws": uniform(rows.keys[row][:, None], DRAW, rows.position_of_token[:, None], each),
+        }
+
+    def learn(self, backbone: Backbone, rows: Rows, rate: float) -> dict[str, Score]:
+        keep, noise = self._keep_and_noise()
+        losses, counts = getattr(compiled(), self.name)(
+            rows.ids,
+            np.concatenate([[0], np.cumsum(rows.lengths)]),
+            rows.keys,
+            backbone.token_table().detach().numpy(),
+            self.out.detach().numpy(),
+            keep,
+            noise,
+            self.config.window,
+            self.config.negatives,
+            np.float32(rate),
+        )
+        return {self.name: Score(torch.tensor(losses.sum()), None, int(counts.sum()))}
+
+    def _keep(self) -> Tensor:
+        """(V,): the chance that a word stays."""
+        ratio = self.config.sample * self.counts.sum() / self.counts.clamp(min=1)
+        return torch.where(self.counts > 0, (ratio.sqrt() + ratio).clamp(max=1.0), 0.0)
+
+    def _noise_sums(self) -> Tensor:
+        """(V,): the running sum of the weights that noise words are drawn by."""
+        return torch.where(self.counts > 0, self.counts.double() ** self.config.power, 0.0).cumsum(0)
+
+    def _keep_and_noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """For the loops: what stays, and a list of noise words, each as often as it is to be drawn."""
+        if self._tables is None:
+            sums = self._noise_sums().numpy()
+            ends = np.rint(sums / sums[-1] * NOISE_CELLS).astype(np.int64)
+            noise = np.repeat(np.arange(len(sums), dtype=np.int32), np.diff(ends, prepend=0))
+            self._tables = self._keep().numpy(), noise
+        return self._tables
+
+    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
+        """(P, 1 + K): the scores of each pair's word and of its noise words."""
+        words, places = (batch.targets[f"{self.name}.{part}"] for part in ("words", "places"))
+        chosen = torch.cat([words[:, None], self._noise(batch)[places]], 1)
+        scores = torch.einsum("pw,pkw->pk", self._vectors(backbone, batch), self.out[chosen])
+        itself = chosen[:, 1:] == words[:, None]  # noise that tells nothing
+        return torch.cat([scores[:, :1], scores[:, 1:].masked_fill(itself, -torch.inf)], 1)
+
+    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+        """Pairs count by the chance that they are not left out, to the mean chance of words of the corpus."""
+        scores = self.predict(backbone, batch)
+        losses = F.softplus(-scores[:, 0]) + F.softplus(scores[:, 1:]).sum(1)
+        right = (scores.argmax(1) == batch.targets[f"{self.name}.answers"]).to(losses.dtype)
+        chance = self._chances(batch)
+        return {self.name: Score((chance * losses).sum(), (chance * right).sum(), len(scores))}
+
+    def _chances(self, batch: Batch) -> Tensor:
+        """(P,)"""
+        words, near = (batch.targets[f"{self.name}.{part}"] for part in ("words", "near"))
+        even = self._evenly()
+        return even[words] * even[batch.ids[near]]
+
+    def _evenly(self) -> Tensor:
+        """(V,): the chance that a word stays, to the mean chance."""
+        keep = self._keep()
+        return keep / ((keep * self.counts).sum() / self.counts.sum())
+
+    def _vectors(self, backbone: Backbone, batch: Batch) -> Tensor:
+        """(P, W): what each word is guessed from."""
+        return backbone(batch).vectors[batch.targets[f"{self.name}.near"]]
+
+    def _noise(self, batch: Batch) -> Tensor:
+        """(T, K): noise words for each place, the same whenever the row comes."""
+        sums = self._noise_sums().float()
+        drawn = torch.searchsorted(sums, batch.targets[f"{self.name}.draws"] * sums[-1], right=True)
+        return drawn.clamp(max=len(sums) - 1)
+
+
+def compiled() -> Any:
+    """The loops, on as many threads as torch uses."""
+    try:
+        import numba
+
+        from keel.layers import word_windows
+    except ImportError:
+        raise UserError("word vectors are learnt in compiled loops: pip install 'keel-nlp[fast]'") from None
+    numba.set_num_threads(min(torch.get_num_threads(), os.cpu_count() or 1))
+    return word_windows

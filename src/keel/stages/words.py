@@ -1,0 +1,244 @@
+"""`keel words`: what static word vectors know: neighbours, analogies, and how well they agree with people.
+
+In: a model folder, or vectors in word2vec's text or binary format. Out: words with similarities; figures on published
+lists; the other formats, which other programs open.
+
+Notable choices
+- Similarity is the cosine. An analogy "a is to b as c is to ?" is the word nearest to b - a + c that is none of the
+  three (3CosAdd), as published.
+- Pairs and questions with a word that has no vector are left out and counted; capitals do not matter there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+from keel import __version__
+from keel.backbones.word2vec import Word2Vec, Word2VecConfig
+from keel.checkpoint import write_folder
+from keel.errors import UserError, suggest
+from keel.metrics.correlation import spearman
+from keel.tokenizers.words import from_list
+from keel.training.learner import Learner
+from keel.training.model_folder import load_model, save_model
+
+QUESTIONS_AT_ONCE = 512
+MOST_FREQUENT = 300_000  # words among which an analogy's answer is sought
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """V words, the most frequent first, with a vector each."""
+
+    words: list[str]
+    vectors: np.ndarray  # (V, W) float32
+
+    @staticmethod
+    def open(path: str) -> WordVectors:
+        return read_vectors(Path(path)) if Path(path).is_file() else _of_model(path)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return {word: id for id, word in enumerate(self.words)}
+
+    @cached_property
+    def folded(self) -> dict[str, int]:
+        """Ids by lower-cased word; of several the most frequent."""
+        return {word.lower(): id for id, word in reversed(list(enumerate(self.words)))}
+
+    @cached_property
+    def directions(self) -> np.ndarray:
+        """(V, W): the vectors at length 1."""
+        return self.vectors / np.maximum(np.linalg.norm(self.vectors, axis=1, keepdims=True), 1e-12)
+
+    def id(self, word: str) -> int:
+        found = self.ids.get(word, self.folded.get(word.lower()))
+        if found is None:
+            raise UserError(f"'{word}' has no vector.{suggest(word, self.words[:20_000])}")
+        return found
+
+    def similar(self, word: str, count: int = 10) -> list[dict[str, Any]]:
+        return self._nearest(self.directions[self.id(word)], [self.id(word)], count)
+
+    def analogy(self, a: str, b: str, c: str, count: int = 10) -> list[dict[str, Any]]:
+        """`a` is to `b` as `c` is to ...?"""
+        known = [self.id(word) for word in (a, b, c)]
+        first, second, third = self.directions[known]
+        return self._nearest(second - first + third, known, count)
+
+    def _nearest(self, wanted: np.ndarray, but: Sequence[int], count: int) -> list[dict[str, Any]]:
+        scores = self.directions @ (wanted / max(1e-12, float(np.linalg.norm(wanted))))
+        scores[list(but)] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(set(but)))]
+        return [{"word": self.words[id], "similarity": float(scores[id])} for id in best]
+
+
+def evaluate_words(model: str, similarities: Sequence[str] = (), analogies: Sequence[str] = ()) -> dict[str, Any]:
+    """Spearman's correlation with people's judgements of pairs, and the share of analogies answered."""
+    if not similarities and not analogies:
+        raise UserError("say what to judge by: --similarity FILE (word word score), --analogies FILE (a b c d)")
+    found = WordVectors.open(model)
+    result: dict[str, Any] = {"model": model, "words": len(found.words)}
+    for path in similarities:
+        result[Path(path).stem] = _judge_pairs(found, Path(path))
+    for path in analogies:
+        result[Path(path).stem] = _judge_analogies(found, Path(path))
+    return result
+
+
+def _judge_pairs(found: WordVectors, path: Path) -> dict[str, Any]:
+    ours, theirs, left_out = [], [], 0
+    for number, line in _lines(path):
+        parts = line.replace(",", " ").split()
+        try:
+            a, b, score = found.folded.get(parts[0].lower()), found.folded.get(parts[1].lower()), float(parts[2])
+        except (IndexError, ValueError):
+            raise UserError(f"{path}, line {number}: expected two words and a score") from None
+        if a is None or b is None:
+            left_out += 1
+            continue
+        ours.append(float(found.directions[a] @ found.directions[b]))
+        theirs.append(score)
+    if len(ours) < 2:
+        raise UserError(f"{path}: fewer than two of its pairs have vectors for both words")
+    return {"spearman": spearman(np.array(ours), np.array(theirs)), "pairs": len(ours), "left_out": left_out}
+
+
+def _judge_analogies(found: WordVectors, path: Path) -> dict[str, Any]:
+    questions, left_out = [], 0
+    for number, line in _lines(path):
+        if line.startswith(":"):
+            continue
+        parts = line.lower().split()
+        if len(parts) != 4:
+            raise UserError(f"{path}, line {number}: expected four words, or a heading that begins with ':'")
+        ids = [found.folded.get(word, MOST_FREQUENT) for word in parts]
+        if max(ids) >= MOST_FREQUENT:
+            left_out += 1
+        else:
+            questions.append(ids)
+    if not questions:
+        raise UserError(f"{path}: no question has vectors for all four words")
+    table, right = found.directions[:MOST_FREQUENT], 0
+    for part in np.array_split(np.array(questions), -(-len(questions) // QUESTIONS_AT_ONCE)):
+        wanted = table[part[:, 1]] - table[part[:, 0]] + table[part[:, 2]]
+        scores = wanted @ table.T
+        np.put_along_axis(scores, part[:, :3], -np.inf, axis=1)
+        best = scores.argmax(1)
+        right += sum(found.words[a].lower() == found.words[b].lower() for a, b in zip(best, part[:, 3], strict=True))
+    return {"accuracy": right / len(questions), "questions": len(questions), "left_out": left_out}
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            yield number, line.strip()
+
+
+def _of_model(path: str) -> WordVectors:
+    """The input vectors of any model, by the tokens that are words."""
+    loaded = load_model(path)
+    tokenizer = loaded.tokenizer
+    special = set(tokenizer.roles.values())
+    starts = [bool(row[-1]) for row in tokenizer.word_starts([np.array([id]) for id in range(tokenizer.size)])]
+    kept = [id for id in range(tokenizer.size) if starts[id] and tokenizer.token(id) not in special]
+    table = loaded.learner.backbone.token_table().detach().float().cpu().numpy()
+    return WordVectors([tokenizer.shown(id).strip() for id in kept], table[kept])
+
+
+def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:
+    """Writes word2vec's text or binary format."""
+    found, path = WordVectors.open(model), Path(out)
+    if path.exists():
+        raise UserError(f"{out}: already there; remove it or choose another --out")
+    broken = next((word for word in found.words if not word or any(c.isspace() for c in word)), None)
+    if broken is not None:
+        raise UserError(f"{model}: the word {broken!r} has white space in it, which the format has no way to write")
+    with path.open("wb") as file:
+        file.write(f"{len(found.words)} {found.vectors.shape[1]}\n".encode())
+        for word, vector in zip(found.words, found.vectors, strict=True):
+            if binary:
+                file.write(f"{word} ".encode() + vector.astype("<f4").tobytes() + b"\n")
+            else:
+                file.write(f"{word} {' '.join(repr(float(x)) for x in vector)}\n".encode())
+    return {"out": out, "words": len(found.words), "width": int(found.vectors.shape[1])}
+
+
+def import_words(vectors: str, out: str, lowercase: bool | None = None) -> dict[str, Any]:
+    """A model folder from vectors that another program made. `lowercase=None`: if no word has a capital."""
+    found, target = read_vectors(Path(vectors)), Path(out)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    lowercase = all(word == word.lower() for word in found.words) if lowercase is None else lowercase
+    tokenizer = from_list(found.words, lowercase)
+    backbone = Word2Vec(Word2VecConfig(vocabulary=tokenizer.size, width=found.vectors.shape[1]))
+    with torch.no_grad():
+        backbone.tokens.weight.zero_()
+        backbone.tokens.weight[tokenizer.size - len(found.words) :] = torch.from_numpy(found.vectors)
+    card = f"# {target.name}\n\nMade with Keel {__version__} from the word vectors {Path(vectors).name}.\n"
+    with write_folder(target, {"keel": "words import", "vectors": vectors}) as folder:
+        save_model(folder, Learner(backbone, {}), tokenizer, card)
+    return {"out": out, "words": len(found.words), "width": int(found.vectors.shape[1]), "lowercase": lowercase}
+
+
+def read_vectors(path: Path) -> WordVectors:
+    """Both formats begin with a line that counts words and numbers; binary ones go on with bytes."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    with path.open("rb") as file:
+        try:
+            count, width = (int(part) for part in file.readline(100).split())
+        except ValueError:
+            raise UserError(f"{path}: does not begin with the number of words and of their values") from None
+        if min(count, width) < 1 or count * width > 1 << 34:
+            raise UserError(f"{path}: {count} words of {width} values cannot be")
+        start = file.tell()
+        words, rows = _read_text(file, count, width, path)
+        if rows is None:
+            file.seek(start)
+            words, rows = _read_binary(file, count, width, path)
+    if not np.isfinite(rows).all():
+        raise UserError(f"{path}: has values that are not numbers")
+    fresh = list({word: number for number, word in reversed(list(enumerate(words)))}.values())[::-1]
+    return WordVectors([words[number] for number in fresh], rows[fresh])
+
+
+def _read_text(file: BinaryIO, count: int, width: int, path: Path) -> tuple[list[str], np.ndarray | None]:
+    """No rows: this is not text."""
+    words: list[str] = []
+    rows = np.empty((count, width), np.float32)
+    for number in range(count):
+        line = file.readline()
+        try:
+            word, *values = line.decode("utf-8").rstrip("\n").rsplit(" ", width)
+            rows[number] = [float(value) for value in values]
+        except ValueError:
+            if number == 0:
+                return [], None
+            raise UserError(f"{path}, line {number + 2}: expected a word and {width} numbers") from None
+        words.append(word)
+    return words, rows
+
+
+def _read_binary(file: BinaryIO, count: int, width: int, path: Path) -> tuple[list[str], np.ndarray]:
+    content = memoryview(file.read())
+    words: list[str] = []
+    rows = np.empty((count, width), np.float32)
+    size, place = 4 * width, 0
+    for number in range(count):
+        end = bytes(content[place : place + 10_000]).find(b" ") + place
+        if end < place or end + 1 + size > len(content):
+            raise UserError(f"{path}: ends within word {number + 1} of {count}; the file is not whole")
+        words.append(bytes(content[place:end]).decode("utf-8", errors="replace").lstrip("\n"))
+        rows[number] = np.frombuffer(content[end + 1 : end + 1 + size], "<f4")
+        place = end + 1 + size
+    return words, rows

@@ -1,0 +1,173 @@
+"""Word vectors through the whole line: text, words, vectors, tasks; and traded with gensim both ways."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import UserError
+from keel.stages.finetune import finetune
+from keel.stages.model import Model
+from keel.stages.pretrain import pretrain
+from keel.stages.words import WordVectors, evaluate_words, export_words, import_words
+from keel.training.model_folder import load_model
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def word_corpus(keel: Command, text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words")
+    for words in (
+        ["tokenizer", "train", text_file, "--kind", "words", "--min-frequency", 3, "--out", folder / "tokenizer"],
+        ["corpus", "build", text_file, "--tokenizer", folder / "tokenizer", "--out", folder / "corpus"],
+    ):
+        said = keel(*words)
+        assert said.returncode == 0, said.stderr
+    return folder / "corpus"
+
+
+SHORT = ["training.steps=30", "training.batch_tokens=2000", "model.backbone.width=16", "data.length=200"]
+
+
+@pytest.fixture(scope="module")
+def vectors(keel: Command, word_corpus: Path) -> Path:
+    out = word_corpus.parent / "vectors"
+    changes = [part for change in SHORT for part in ("--set", change)]
+    said = keel("pretrain", "word2vec", "--corpus", word_corpus, "--out", out, "--threads", 1, *changes, "--json")
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["skip_gram.loss"] > 0
+    return out
+
+
+def test_a_run_is_repeatable_and_can_be_cut(word_corpus: Path, vectors: Path, tmp_path: Path) -> None:
+    """One thread: the same bits again; and the same whether or not it was stopped half way."""
+    given: dict[str, Any] = {"corpus": str(word_corpus), "threads": 1, "quiet": True}
+    pretrain("word2vec", out=str(tmp_path / "a"), overrides=SHORT, **given)
+    first = load_model(vectors).learner.state_dict()
+    again = load_model(tmp_path / "a").learner.state_dict()
+    assert first.keys() == again.keys() and all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["backbone.tokens.weight"], torch.zeros_like(first["backbone.tokens.weight"]))
+    half = [*SHORT, "training.decay=constant", "training.checkpoint_steps=10"]
+    pretrain("word2vec", out=str(tmp_path / "whole"), overrides=half, **given)
+    pretrain("word2vec", out=str(tmp_path / "cut"), overrides=[*half, "training.steps=10"], **given)
+    pretrain("word2vec", out=str(tmp_path / "cut"), overrides=half, resume=True, **given)
+    whole, cut = (load_model(tmp_path / name).learner.state_dict() for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+@pytest.mark.parametrize("recipe", ["word2vec", "word2vec-cbow"])
+def test_words_of_one_kind_become_neighbours(recipe: str, word_corpus: Path, tmp_path: Path) -> None:
+    changes = [*SHORT, "training.steps=150", f"model.objectives.{recipe[9:] or 'skip_gram'}.sample=0.1"]
+    pretrain(recipe, corpus=str(word_corpus), out=str(tmp_path / "m"), overrides=changes, threads=1, quiet=True)
+    found = WordVectors.open(str(tmp_path / "m"))
+    near = [row["word"] for row in found.similar("watches", 4)]
+    verbs = {"remembers", "follows", "repairs", "carries", "forgets"}
+    assert len(verbs & set(near)) >= 2, near
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_vectors_open_in_gensim_and_gensims_open_here(vectors: Path, tmp_path: Path, binary: bool) -> None:
+    from gensim.models import KeyedVectors
+
+    ours = WordVectors.open(str(vectors))
+    result = export_words(str(vectors), str(tmp_path / "v"), binary)
+    theirs = KeyedVectors.load_word2vec_format(str(tmp_path / "v"), binary=binary)
+    assert result["words"] == len(theirs) == len(ours.words) and theirs.index_to_key == ours.words
+    np.testing.assert_allclose(theirs.vectors, ours.vectors, rtol=1e-6)
+    assert [w for w, _ in theirs.most_similar("keel", topn=5)] == [row["word"] for row in ours.similar("keel", 5)]
+    answers = theirs.most_similar(positive=["mast", "sailor"], negative=["keel"], topn=5)
+    assert [w for w, _ in answers] == [row["word"] for row in ours.analogy("keel", "mast", "sailor", 5)]
+    theirs.save_word2vec_format(str(tmp_path / "theirs"), binary=binary)
+    again = WordVectors.open(str(tmp_path / "theirs"))
+    assert again.words == ours.words
+    np.testing.assert_allclose(again.vectors, ours.vectors, rtol=1e-6)
+
+
+def test_figures_equal_gensims(vectors: Path, tmp_path: Path) -> None:
+    from gensim.models import KeyedVectors
+
+    ours = WordVectors.open(str(vectors))
+    source = np.random.default_rng(0)
+    latin = [word for word in ours.words if word.isascii() and word.isalpha()]
+    pairs = [(*source.choice(latin, 2), source.integers(0, 10)) for _ in range(40)] + [("keel", "nothere", 3)]
+    (tmp_path / "pairs.txt").write_text("\n".join(f"{a}\t{b}\t{score}" for a, b, score in pairs))
+    questions = [" ".join(source.choice(latin, 4, replace=False)) for _ in range(60)] + ["keel mast nothere sailor"]
+    questions += ["Keel MAST keel mast"]
+    (tmp_path / "questions.txt").write_text(": some\n" + "\n".join(questions))
+    export_words(str(vectors), str(tmp_path / "v"), True)
+    theirs = KeyedVectors.load_word2vec_format(str(tmp_path / "v"), binary=True)
+    found = evaluate_words(str(vectors), [str(tmp_path / "pairs.txt")], [str(tmp_path / "questions.txt")])
+    _, rank, missing = theirs.evaluate_word_pairs(str(tmp_path / "pairs.txt"), case_insensitive=True)
+    assert found["pairs"]["spearman"] == pytest.approx(rank.statistic) and found["pairs"]["left_out"] == 1
+    assert missing == pytest.approx(100 / 41)
+    accuracy, sections = theirs.evaluate_word_analogies(str(tmp_path / "questions.txt"))
+    asked = len(sections[-1]["correct"]) + len(sections[-1]["incorrect"])
+    assert found["questions"]["accuracy"] == pytest.approx(accuracy) and found["questions"]["questions"] == asked == 61
+
+
+def test_every_task_runs_on_static_vectors(vectors: Path, tmp_path: Path) -> None:
+    table = tmp_path / "d.tsv"
+    table.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 16)
+    for use in ("all", "frozen"):
+        changes = [f"encoder.use={use}", "training.epochs=40", "training.learning_rate=0.2"]
+        out = str(tmp_path / use)
+        result = finetune(
+            str(vectors), "classify", train=str(table), dev=str(table), out=out, overrides=changes, quiet=True
+        )
+        assert result["accuracy"] == 1.0, use
+        assert Model.load(out).predict(["the old keel"])[0]["label"] == "a"
+    tags = tmp_path / "t.conll"
+    tags.write_text("the O\nkeel B-THING\n\na O\nmast B-THING\n\n" * 12)
+    changes = ["training.epochs=8", "training.learning_rate=0.05"]
+    result = finetune(
+        str(vectors), "tag", train=str(tags), dev=str(tags), out=str(tmp_path / "t"), overrides=changes, quiet=True
+    )
+    assert result["f1"] == 1.0
+
+
+def test_imported_vectors_are_a_model(vectors: Path, tmp_path: Path) -> None:
+    export_words(str(vectors), str(tmp_path / "v.txt"))
+    result = import_words(str(tmp_path / "v.txt"), str(tmp_path / "m"))
+    before, after = WordVectors.open(str(vectors)), WordVectors.open(str(tmp_path / "m"))
+    assert result["lowercase"] and after.words == before.words and np.array_equal(after.vectors, before.vectors)
+    encoded = Model.load(tmp_path / "m").encode(["The old keel"])[0]
+    np.testing.assert_array_equal(encoded[1:4], before.vectors[[before.id(word) for word in ("the", "old", "keel")]])
+
+
+def test_mistakes_are_one_line(keel: Command, vectors: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.bin").write_bytes(b"2 3\nkeel " + np.ones(3, "<f4").tobytes() + b"\nma")
+    (tmp_path / "bad.txt").write_text("2 3\nkeel 1 2 3\nmast 1 x 3\n")
+    (tmp_path / "none.txt").write_text("keel 1 2 3\n")
+    (tmp_path / "nan.txt").write_text("1 2\nkeel nan 1\n")
+    (tmp_path / "pairs.txt").write_text("keel mast\n")
+    for words, expected in [
+        (("similar", vectors, "spinaker"), "'spinaker' has no vector"),
+        (("similar", tmp_path / "short.bin", "keel"), "ends within word 2 of 2"),
+        (("similar", tmp_path / "bad.txt", "keel"), "bad.txt, line 3: expected a word and 3 numbers"),
+        (("similar", tmp_path / "none.txt", "keel"), "does not begin with the number of words"),
+        (("similar", tmp_path / "nan.txt", "keel"), "values that are not numbers"),
+        (("evaluate", vectors), "say what to judge by"),
+        (("evaluate", vectors, "--similarity", tmp_path / "pairs.txt"), "pairs.txt, line 1: expected two words"),
+        (("export", vectors, "--out", tmp_path / "pairs.txt"), "already there"),
+        (("import", tmp_path / "missing", "--out", tmp_path / "o"), "no such file"),
+    ]:
+        said = keel("words", *words)
+        assert said.returncode == 2 and expected in said.stderr and "Traceback" not in said.stderr, said.stderr
+
+
+def test_without_the_compiler_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from keel.objectives import skip_gram
+
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(UserError, match=r"pip install 'keel-nlp\[fast\]'"):
+        skip_gram.compiled()
