@@ -67,7 +67,8 @@ class Word2Vec(Backbone):
 
 
 def to_published(config: Word2VecConfig, pad: int) -> dict[str, Any]:
-    return {"model_type": "word2vec", "vocab_size": config.vocabulary, "hidden_size": config.width, "pad_token_id": pad}
+    shape = {"vocab_size": config.vocabulary, "hidden_size": config.width, "pad_token_id": pad}
+    return {"model_type": "keel-word2vec", **shape}  # a family that `transformers` does not know
 
 
 def from_published(published: dict[str, Any], tensor_names: set[str]) -> Word2VecConfig:
