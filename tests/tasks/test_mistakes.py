@@ -74,7 +74,15 @@ def test_bad_rows_are_left_out_and_listed(attempt: Callable[..., Any], tmp_path:
     assert "column" in found[("train.tsv", 23)] and found[("train.tsv", 24)] == "empty label"
     assert "'maybe'" in found[("dev.tsv", 8)] and "UTF-8" in found[("dev.tsv", 9)]
     message = refused(attempt, "classify", train, dev, strict=True)
-    assert "line 2" in message and "5 such rows" in message
+    assert "train.tsv, line 22: empty text" in message and "3 such rows" in message
+
+
+def test_a_bad_row_is_named_before_what_follows_from_it(attempt: Callable[..., Any], tmp_path: Path) -> None:
+    """Without its bad row the file has one class only; the row is the cause."""
+    train = write(tmp_path / "train.tsv", "text\tlabel", "the keel\tyes", "\tno")
+    assert "line 3: empty text (--strict" in refused(attempt, "classify", train, strict=True)
+    message = refused(attempt, "classify", train)
+    assert "'yes'" in message and "train.tsv, line 3: empty text" in message
 
 
 def test_scores_that_are_no_numbers(attempt: Callable[..., Any], tmp_path: Path) -> None:

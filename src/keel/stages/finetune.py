@@ -202,18 +202,15 @@ def _fit_length(recipe: TaskRecipe, loaded: Loaded, say: Callable[[str], None]) 
 
 
 def _read(task: Any, train: str, dev: str | None, strict: bool) -> tuple[Any, Labelled]:
-    examples, rejected = task.read(train)
-    if not examples:
-        raise UserError(f"{train}: no row can be used" + (f"; the first: {rejected[0]}" if rejected else ""))
+    examples, rejected = _read_file(task, train, strict)
     try:
         settled = task.settle(examples)
-    except UserError as error:  # the task knows the examples, but not their file
-        raise UserError(f"{train}: {error}") from None
+    except UserError as error:  # the task knows the examples, but not their file, nor what was left out of it
+        left_out = f" ({len(rejected)} rows cannot be used; the first: {rejected[0]})" if rejected else ""
+        raise UserError(f"{train}: {error}{left_out}") from None
     if dev:
-        judged, more = settled.read(dev)
+        judged, more = _read_file(settled, dev, strict)
         rejected = rejected + more
-        if not judged:
-            raise UserError(f"{dev}: no row can be used" + (f"; the first: {more[0]}" if more else ""))
     else:
         numbers = uniform(APART, np.arange(len(examples)))  # whatever the seed, so that seeds can be compared
         border = np.sort(numbers)[min(len(numbers) - 1, max(1, round(HELD_APART * len(numbers))))]
@@ -221,9 +218,17 @@ def _read(task: Any, train: str, dev: str | None, strict: bool) -> tuple[Any, La
         examples = [e for e, number in zip(examples, numbers, strict=True) if number >= border]
         if not judged:
             raise UserError(f"{train}: one example is too few to learn from and to judge by; give more, or --dev")
+    return settled, Labelled(examples, judged, rejected, not dev)
+
+
+def _read_file(task: Any, path: str, strict: bool) -> tuple[list[Any], list[Any]]:
+    """The examples, and the rows that cannot be used; none of the latter if strict."""
+    examples, rejected = task.read(path)
     if strict and rejected:
         raise UserError(f"{rejected[0]} (--strict; {len(rejected)} such rows in all)")
-    return settled, Labelled(examples, judged, rejected, not dev)
+    if not examples:
+        raise UserError(f"{path}: no row can be used" + (f"; the first: {rejected[0]}" if rejected else ""))
+    return examples, rejected
 
 
 def _say_what_was_read(data: Labelled, task: Any, say: Callable[[str], None]) -> None:
