@@ -238,7 +238,7 @@ class Objective(nn.Module, ABC):
     weight: float = 1.0  # of its loss in the sum that training minimises
     as_published: Mapping[str, Any] = MappingProxyType({})  # the options of a head that a published folder has
     shows_mask = False  # whether it hides behind the tokenizer's mask token
-    moves_weights = False  # whether it learns by `learn`, pair by pair, instead of giving gradients
+    moves_weights = False  # whether it learns by a `learn(backbone, rows, rate)` of its own, not by gradients
     packing: str | None = None  # the `data.packing` whose answers it learns from; None: any
     looks_at: Literal["all", "rows", "places"] = "all"  # which vectors: all, what rows are pooled from, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0
@@ -250,10 +250,6 @@ class Objective(nn.Module, ABC):
     def meet(self, counts: np.ndarray, tokenizer: Tokenizer) -> None:
         """Takes note of how often each token occurs in the corpus."""
         return
-
-    def learn(self, backbone: Backbone, rows: Rows, rate: float) -> dict[str, Score]:
-        """Moves its weights and the backbone's by what the rows teach."""
-        raise NotImplementedError(f"{self.name} gives gradients")
 
     @abstractmethod
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:

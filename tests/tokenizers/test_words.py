@@ -30,7 +30,6 @@ def english() -> Words:
 
 @pytest.fixture(scope="module")
 def chinese() -> Words:
-    pytest.importorskip("rjieba")
     return learn_words(CHINESE, 60, min_frequency=1)
 
 
@@ -75,7 +74,6 @@ def test_chinese_is_cut_as_the_segmenter_cuts_it(chinese: Words) -> None:
 
 @given(st.text(alphabet="老船长看着龙骨T恤 a,。😀\u0301", max_size=30))
 def test_offsets_are_those_of_the_text_as_given(text: str) -> None:
-    pytest.importorskip("rjieba")
     words = learn_words(CHINESE, 60, min_frequency=1)
     ids, offsets = words.encode_with_offsets(text)
     assert words.encode([text])[0].tolist() == ids
@@ -108,7 +106,6 @@ def test_a_folder_gives_the_same_ids_here_and_in_transformers(english: Words, ch
 
 
 def test_a_corpus_of_words_has_a_word_start_at_every_token(keel: Command, tmp_path: Path) -> None:
-    pytest.importorskip("rjieba")
     (tmp_path / "t.txt").write_text("\n".join(CHINESE * 5), encoding="utf-8")
     said = keel(
         "tokenizer", "train", tmp_path / "t.txt", "--kind", "words", "--vocab-size", 60, "--out", tmp_path / "w"

@@ -89,6 +89,7 @@ class SkipGram(Objective):
         }
 
     def learn(self, backbone: Backbone, rows: Rows, rate: float) -> dict[str, Score]:
+        """Moves its own table and the backbone's by what the rows teach."""
         keep, noise = self._keep_and_noise()
         losses, counts = getattr(compiled(), self.name)(
             rows.ids,
