@@ -186,6 +186,27 @@ class Published:
         return next((name, has) for name, has in self.classes if has <= parts)
 
 
+def own_family(model_type: str, kind: Any) -> Published:
+    """The border of a backbone that `transformers` does not know: its config and its names are our own."""
+
+    def config_to(config: Any, pad: int) -> dict[str, Any]:
+        shape = config.model_dump(mode="json", exclude={"kind", "vocabulary"})
+        return {"model_type": f"keel-{model_type}", "vocab_size": config.vocabulary, "pad_token_id": pad, **shape}
+
+    def config_from(published: dict[str, Any], tensor_names: set[str]) -> Any:
+        known = set(kind.Config.model_fields) - {"kind", "vocabulary"}
+        return kind.Config(vocabulary=published["vocab_size"], **{key: published[key] for key in known})
+
+    def names(config: Any, task: str | None) -> list[Name]:
+        import torch
+
+        with torch.device("meta"):
+            return [Name(f"backbone.{name}", name) for name in kind(config).state_dict()]
+
+    classes = [(kind.__name__, {"pooler"}), (kind.__name__, set[str]())]
+    return Published(model_type, config_to, config_from, names, dict, classes, {})
+
+
 def to_published(tensors: dict[str, Tensor], names: list[Name]) -> dict[str, Tensor]:
     """Our tensors under their published names; rows of the table that this model lacks are left out."""
     nameless = sorted(set(tensors) - {name.ours for name in names})

@@ -121,6 +121,15 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Spelt:
+    """The different words of a batch, for backbones that read their characters."""
+
+    ids: Tensor  # (U,) in order; those beyond the vocabulary come last
+    which: Tensor  # (T,) the place of each token's word among them
+    unknown: Tensor  # (N, L) how those beyond the vocabulary are spelt (`tokenizers/spelling.py`)
+
+
+@dataclass(frozen=True)
 class Batch:
     """What a backbone reads. `targets` is filled by objectives, each under its own name.
 
@@ -134,13 +143,14 @@ class Batch:
     positions: Tensor  # (T,)
     starts: Tensor  # (R,)
     ends: Tensor  # (R,)
-    targets: dict[str, Tensor] = field(default_factory=dict)
+    targets: dict[str, Any] = field(default_factory=dict)  # tensors; what is a tuple stays on the host
     asked: Asked | None = None
+    spelt: Spelt | None = None  # where the backbone reads spellings
 
     @staticmethod
     def of(
         rows: Rows,
-        targets: dict[str, np.ndarray],
+        targets: dict[str, Any],
         device: torch.device | str = "cpu",
         asked: np.ndarray | None = None,
     ) -> Batch:
@@ -155,7 +165,7 @@ class Batch:
             send(rows.position_of_token),
             send(rows.starts),
             send(rows.ends),
-            {name: send(values) for name, values in targets.items()},
+            {name: values if isinstance(values, tuple) else send(values) for name, values in targets.items()},
             None if asked is None else Asked(send(asked), rows.count(asked)),
         )
 
@@ -186,6 +196,7 @@ class Backbone(nn.Module, ABC):
 
     `causal`: a token sees only what came before it, so a row is best known by its last token.
     `averages`: a token sees nothing but itself, so a row is best known by the mean of its tokens.
+    `reads_spellings`: tokens are words and are read character by character, those without an entry too.
     `head`: what the family has between its vectors and a guess of the token (`layers/token_head.py`).
     """
 
@@ -194,11 +205,14 @@ class Backbone(nn.Module, ABC):
     config: Any
     width: int
     longest: int
-    tokens: nn.Module  # (T,) ids -> (T, E), with a `weight`; E is W unless a family has smaller embeddings
+    tokens: nn.Module  # (T,) ids -> (T, E), with a `weight`; E is W unless a family has smaller embeddings. Those that
+    # read spellings have none
     blocks: nn.ModuleList
     pooler: nn.Module | None
     causal: bool = False
     averages: bool = False
+    reads_spellings: bool = False
+    has_table: bool = True  # whether tokens have input embeddings (`token_table`)
     head: Literal["dense", "dense without biases", "plain"] = "dense"
     head_activation: str | None = None  # of that head, where it is not the layers'
 
@@ -206,9 +220,17 @@ class Backbone(nn.Module, ABC):
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
         """Encodes. `every_layer` also returns the vectors of each layer, embeddings first."""
 
-    def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """(R, W): one vector per row, from its [CLS], or its last token; backbones with a pooler put it here."""
+    def meet(self, tokenizer: Tokenizer) -> None:
+        """Takes note of what only the tokenizer knows, before the first step."""
+        return
+
+    def row_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
+        """(R, W): the vector by which each row is known best: that of its [CLS], or of its last token."""
         return vectors[batch.ends if self.causal else batch.starts]
+
+    def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
+        """(R, W): the same through the pooler, where there is one."""
+        return self.row_vectors(vectors, batch)
 
     @abstractmethod
     def start(self, generator: torch.Generator) -> None:
@@ -239,12 +261,14 @@ class Objective(nn.Module, ABC):
     as_published: Mapping[str, Any] = MappingProxyType({})  # the options of a head that a published folder has
     shows_mask = False  # whether it hides behind the tokenizer's mask token
     moves_weights = False  # whether it learns by a `learn(backbone, rows, rate)` of its own, not by gradients
+    searches = False  # whether `predict` looks at numbers on its way, and so waits for the device
+    wants_counts = False  # whether it is to `meet` the corpus
     packing: str | None = None  # the `data.packing` whose answers it learns from; None: any
     looks_at: Literal["all", "rows", "places"] = "all"  # which vectors: all, what rows are pooled from, `<name>.places`
     one_for: Literal["row", "token", "mark"] = "row"  # what `predict` gives one output for; marks are those >= 0
 
-    def begin(self) -> None:
-        """Gives those of its fresh weights that are not to start as noise their values."""
+    def begin(self, generator: torch.Generator) -> None:
+        """Gives those of its fresh weights that are not to start as small noise their values."""
         return
 
     def meet(self, counts: np.ndarray, tokenizer: Tokenizer) -> None:
@@ -252,8 +276,9 @@ class Objective(nn.Module, ABC):
         return
 
     @abstractmethod
-    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
-        """Hides: the rows as the model will see them, and the targets (names start with the objective's own)."""
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, Any]]:
+        """Hides: the rows as the model will see them, and the targets (names start with the objective's own): arrays,
+        and tuples of what must be known without waiting for a device."""
 
     def disguise(self, backbone: Backbone, batch: Batch) -> tuple[Batch, dict[str, Score]]:
         """Hides what takes a model to hide: the batch as all objectives will see it, and what that was worth by itself
@@ -321,6 +346,7 @@ class Task(ABC):
     headline: str  # the figure by which two runs are compared; larger is better
     gist: str  # the key of an answer that says most
     whole = False  # an example's windows are compared with each other, so they stay together in a step
+    needs_table = False  # the whole of the encoder's table of tokens learns, not only what the training data mentions
     several_texts = False  # an input is more than one text
     usage = ('"A text."', '"A text."')  # what to ask: on the command line, and inside predict([...])
 

@@ -92,7 +92,8 @@ class Recipe(Named):
     def with_backbone(self, backbone: Any, where: str) -> Recipe:
         """The same recipe for the backbone of a model that is there, with a pooler where an objective needs one."""
         pooled = any(catalog.find("objectives", name).looks_at == "rows" for name in self.model.objectives)
-        backbone = backbone.model_copy(update={"pooler": backbone.pooler or pooled})
+        if "pooler" in type(backbone).model_fields:
+            backbone = backbone.model_copy(update={"pooler": backbone.pooler or pooled})
         recipe = self.model_copy(update={"model": self.model.model_copy(update={"backbone": backbone})})
         _check_lengths(recipe, where)
         return recipe

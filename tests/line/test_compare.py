@@ -94,7 +94,7 @@ def test_a_stopped_comparison_goes_on(
     first = (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns
     with pytest.raises(UserError, match="already holds a comparison; add --resume"):
         compare_pretraining(names, **given)
-    with pytest.raises(UserError, match="other recipes, data or settings"):
+    with pytest.raises(UserError, match="other members, data or settings"):
         compare_pretraining(names, **(given | {"task_seeds": 2}), resume=True)
     result = compare_pretraining(names, **given, resume=True)
     assert len(done) == 3 and len(result["runs"]) == 2, "the finished fine-tuning was not repeated"

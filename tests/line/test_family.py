@@ -15,7 +15,15 @@ from keel.stages.pretrain import pretrain
 from keel.training.model_folder import load_model
 
 NAMES = [name for name in catalog.names("recipes", ".yaml") if isinstance(recipe.load_any(name), recipe.Recipe)]
-SMALL = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 48, "positions": 64, "embedding_width": 16}
+SMALL: dict[str, object] = {
+    "layers": 2,
+    "width": 32,
+    "heads": 2,
+    "feed_forward": 48,
+    "positions": 64,
+    "embedding_width": 16,
+}
+SMALL |= {"cells": 48, "filters": [[1, 8], [3, 8]], "spelling": 12, "buckets": 200}
 
 
 def overrides(name: str) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 
 from keel import catalog
 from keel.errors import UserError
-from keel.stages.compare import LabelledTask, _check, _rank, _spread
+from keel.stages.compare import LabelledTask, _check, _rank, spread
 from keel.stages.compare import Plan as Comparison
 from keel.stages.corpus import build
 from keel.stages.finetune import finetune
@@ -243,4 +243,4 @@ def test_a_comparison_tells_its_recipes_apart_and_ranks_what_is_no_number_last(
     rows = _rank(Comparison(["a", "b", "c"], "c", None, 1, 1, 1, [], [task]), runs)
     assert [row["recipe"] for row in rows] == ["c", "a", "b"]
     json.dumps(rows, allow_nan=False)
-    assert _spread([])["mean"] is None
+    assert spread([])["mean"] is None

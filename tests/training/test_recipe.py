@@ -180,7 +180,7 @@ def test_unknown_keys_are_named_with_what_was_probably_meant() -> None:
         ("model.backbone.width=33", "width"),
         ("model.backbone.layers=0", "model.backbone.layers"),
         ("model.backbone.dropout=1", "model.backbone.dropout"),
-        ("model.backbone.kind=elmo", "elmo"),
+        ("model.backbone.kind=xlnet", "xlnet"),
         ("model.backbone=3", "model.backbone"),
         ("model.objectives.masked_lm.share=1.5", "model.objectives.masked_lm.share"),
         ("model.objectives.masked_lm.mask=0.95", "mask"),

@@ -118,7 +118,7 @@ class Bert(Backbone):
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
         """(R, W): the rows' [CLS] vectors through the pooler."""
         assert self.pooler is not None, "this backbone was built without a pooler"
-        return torch.tanh(self.pooler(super().pool(vectors, batch)))
+        return torch.tanh(self.pooler(self.row_vectors(vectors, batch)))
 
     def token_table(self) -> Tensor:
         return self.tokens.weight

@@ -85,7 +85,7 @@ class Gpt(Backbone):
 
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
         """(R, W): the rows' last vectors, through the pooler where a task made one."""
-        last = super().pool(vectors, batch)
+        last = self.row_vectors(vectors, batch)
         return last if self.pooler is None else torch.tanh(self.pooler(last))
 
     def token_table(self) -> Tensor:

@@ -105,7 +105,7 @@ class Modern(Backbone):
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
         """(R, W): the rows' [CLS] vectors through the prediction head."""
         assert self.pooler is not None, "this backbone was built without a pooler"
-        pooled: Tensor = self.pooler(super().pool(vectors, batch))
+        pooled: Tensor = self.pooler(self.row_vectors(vectors, batch))
         return pooled
 
     def token_table(self) -> Tensor:

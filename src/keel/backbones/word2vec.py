@@ -54,7 +54,7 @@ class Word2Vec(Backbone):
         vectors = self.tokens(batch.ids)
         return Encoding(vectors, (vectors,) if every_layer else ())
 
-    def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
+    def row_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
         """(R, W): the mean of each row's vectors."""
         return mean_of_rows(vectors, batch)
 

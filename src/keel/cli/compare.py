@@ -8,12 +8,22 @@ import typer
 
 from keel.cli import common
 
-app = typer.Typer(cls=common.Group, help="Compare recipes on your own data.", rich_markup_mode=None)
+app = typer.Typer(cls=common.Group, help="Compare recipes and models on your own data.", rich_markup_mode=None)
+
+Tasks = Annotated[
+    list[str] | None, typer.Option("--task", metavar="NAME=KIND:TRAIN:DEV", help="Fine-tune each; repeatable.")
+]
+TaskSettings = Annotated[
+    list[str] | None,
+    typer.Option("--task-set", metavar="[NAME:]KEY=VALUE", help="Change the tasks' recipes; repeatable."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")]
+Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Compare recipes on your own data."""
+    """Compare recipes and models on your own data."""
 
 
 @app.command(
@@ -31,32 +41,22 @@ def pretraining(
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Wall-clock time for each: 15m, 1h.")] = None,
     tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="Instead: tokens for each.")] = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Pretrain each so many times.")] = 1,
-    tasks: Annotated[
-        list[str] | None, typer.Option("--task", metavar="NAME=KIND:TRAIN:DEV", help="Fine-tune each; repeatable.")
-    ] = None,
+    tasks: Tasks = None,
     task_seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Fine-tune each so many times.")] = 1,
-    task_settings: Annotated[
-        list[str] | None,
-        typer.Option("--task-set", metavar="[NAME:]KEY=VALUE", help="Change the tasks' recipes; repeatable."),
-    ] = None,
+    task_settings: TaskSettings = None,
     judge: Annotated[
         str | None, typer.Option(metavar="RECIPE", help="Take all held-out losses with this one's rows and masks.")
     ] = None,
     overrides: common.Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")] = None,
+    resume: Resume = False,
+    threads: Threads = None,
     device: common.Device = "auto",
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
     """Pretrains several recipes at equal cost and fine-tunes each on the same tasks. Ctrl-C saves."""
-    from keel.errors import UserError
-    from keel.stages.compare import LabelledTask, compare_pretraining
+    from keel.stages.compare import compare_pretraining
 
-    parsed = [LabelledTask.parse(task, task_settings or ()) for task in tasks or []]
-    owners = {s.partition(":")[0] for s in task_settings or [] if ":" in s and "=" not in s.partition(":")[0]}
-    for strange in owners - {task.name for task in parsed}:
-        raise UserError(f"--task-set {strange}:...: there is no task of that name")
     result = compare_pretraining(
         recipes,
         corpus=corpus,
@@ -64,7 +64,7 @@ def pretraining(
         budget=budget,
         tokens=tokens,
         seeds=seeds,
-        tasks=parsed,
+        tasks=_tasks(tasks, task_settings),
         task_seeds=task_seeds,
         judge=judge,
         overrides=overrides or [],
@@ -79,6 +79,106 @@ def pretraining(
     else:
         _print(result)
         typer.echo(f"the page: {out}/report.html")
+
+
+@app.command(
+    epilog=common.example(
+        "keel compare lineage word2vec elmo-mini bert-mini --corpus pieces --words-corpus words --budget 15m "
+        "--task mood=classify:train.tsv:dev.tsv --out lineage",
+        "keel compare lineage vectors=my-vectors bert=my-model --task names=tag:train.conll:dev.conll --sizes 100,1000 "
+        "--task-seeds 3 --out lineage",
+    )
+)
+def lineage(
+    members: Annotated[
+        list[str], typer.Argument(metavar="MEMBER...", help="Recipes to train here, or NAME=FOLDER for models.")
+    ],
+    out: common.Out,
+    tasks: Tasks = None,
+    corpus: Annotated[str | None, typer.Option(metavar="DIR", help="The corpus to train on.")] = None,
+    words_corpus: Annotated[
+        str | None, typer.Option(metavar="DIR", help="The same text as whole words, for word2vec and ELMo.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Training time for each: 15m, 1h.")] = None,
+    ways: Annotated[
+        str, typer.Option(metavar="WAY,...", help="features (frozen, with a BiLSTM), tuned, or both.")
+    ] = "features,tuned",
+    sizes: Annotated[
+        str, typer.Option(metavar="N,...", help="Also learn from so many examples only: learning curves.")
+    ] = "",
+    task_seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Fine-tune each so many times.")] = 3,
+    task_settings: TaskSettings = None,
+    feature_settings: Annotated[
+        list[str] | None,
+        typer.Option("--features-set", metavar="KEY=VALUE", help="Change the recipes of features; repeatable."),
+    ] = None,
+    overrides: common.Overrides = None,
+    resume: Resume = False,
+    threads: Threads = None,
+    device: common.Device = "auto",
+    quiet: common.Quiet = False,
+    as_json: common.Json = False,
+) -> None:
+    """Compares the whole line from word2vec to BERT and its kin on the same tasks. Ctrl-C saves."""
+    from keel.errors import UserError
+    from keel.stages.lineage import compare_lineage
+
+    try:
+        counts = [int(size) for size in sizes.split(",") if size.strip()]
+    except ValueError:
+        raise UserError(f"--sizes {sizes}: numbers with commas between them are needed, such as 100,1000") from None
+    if any(count < 1 for count in counts):
+        raise UserError(f"--sizes {sizes}: a number of examples is 1 at least")
+    result = compare_lineage(
+        members,
+        out=out,
+        tasks=_tasks(tasks, task_settings),
+        corpus=corpus,
+        words_corpus=words_corpus,
+        budget=budget,
+        ways=[way.strip() for way in ways.split(",") if way.strip()],
+        task_seeds=task_seeds,
+        sizes=counts,
+        overrides=overrides or [],
+        features_overrides=feature_settings or [],
+        resume=resume,
+        threads=threads,
+        device=device,
+        report=None if quiet else common.say,
+        quiet=quiet,
+    )
+    if as_json:
+        common.print_json(result)
+        return
+    from keel.stages.compare import shown
+
+    rows = result["rows"]
+    names = list(rows[0]["tasks"])
+    columns = ["member", "used as", *names, "mean", "parameters", "minutes"]
+    body = [
+        [
+            row["member"],
+            row["way"],
+            *(shown(row["tasks"][name]) for name in names),
+            _mean(row["mean_score"]),
+            row["parameters"],
+            round(row["seconds"] / 60, 1),
+        ]
+        for row in rows
+    ]
+    common.print_table("members, the best first", columns, body, right=range(2, len(columns)))
+    typer.echo(f"the page: {out}/report.html")
+
+
+def _tasks(given: list[str] | None, settings: list[str] | None) -> list[Any]:
+    from keel.errors import UserError
+    from keel.stages.compare import LabelledTask
+
+    parsed = [LabelledTask.parse(task, settings or ()) for task in given or []]
+    owners = {s.partition(":")[0] for s in settings or [] if ":" in s and "=" not in s.partition(":")[0]}
+    for strange in owners - {task.name for task in parsed}:
+        raise UserError(f"--task-set {strange}:...: there is no task of that name")
+    return parsed
 
 
 def _mean(value: float | None) -> str:

@@ -14,6 +14,7 @@ EXAMPLE = common.example(
     "keel finetune my-model tag --train train.conll --dev dev.conll --out my-tagger",
     "keel finetune my-model answer --train train.json --dev dev.json --out my-reader",
     "keel finetune my-model classify --train train.tsv --dev dev.tsv --out best --grid --seeds 3",
+    "keel finetune transformer-mini translate --tokenizer tok --train a.en,a.de --dev b.en,b.de --out en-de",
 )
 
 
@@ -21,12 +22,18 @@ def finetune(
     model: common.ModelFolder,
     task: Annotated[
         str,
-        typer.Argument(metavar="TASK", help="classify, regress, tag, answer or choose; or a recipe file (YAML)."),
+        typer.Argument(
+            metavar="TASK", help="classify, regress, tag, answer, choose or translate; or a recipe file (YAML)."
+        ),
     ],
     train: Annotated[str, typer.Option(metavar="FILE", help="Labelled data to learn from.")],
     out: common.Out,
     dev: Annotated[
         str | None, typer.Option(metavar="FILE", help="Labelled data to judge by; a tenth of --train if left out.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Start afresh: MODEL is then a recipe's name, and this its tokenizer."),
     ] = None,
     text: common.TextColumn = None,
     pair: common.PairColumn = None,
@@ -70,6 +77,7 @@ def finetune(
         "train": train,
         "dev": dev,
         "out": out,
+        "tokenizer": tokenizer,
         "overrides": [*changes, *(overrides or [])],
         "strict": strict,
         "resume": resume,

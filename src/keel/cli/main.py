@@ -32,8 +32,10 @@ from keel.cli import (
     generate,
     predict,
     pretrain,
+    probe,
     recipe,
     tokenizer,
+    translate,
     vocab,
     words,
 )
@@ -61,7 +63,7 @@ class Root(common.Group):
 
     ORDER = (
         *("doctor", "demo", "tokenizer", "corpus", "recipe", "pretrain", "fill", "generate", "words"),
-        *("finetune", "evaluate", "predict", "embed", "compare", "vocab", "extend-positions"),
+        *("finetune", "evaluate", "predict", "translate", "embed", "probe", "compare", "vocab", "extend-positions"),
     )
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -100,7 +102,9 @@ app.command("finetune", short_help="Teach a model a task from labelled data.", e
 )
 app.command("evaluate", short_help="How good a fine-tuned model is.", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command("predict", short_help="What a fine-tuned model answers.", epilog=predict.EXAMPLE)(predict.predict)
+app.command("translate", short_help="Texts in another language.", epilog=translate.EXAMPLE)(translate.translate)
 app.command("embed", short_help="One vector per text.", epilog=embed.EXAMPLE)(embed.embed)
+app.command("probe", short_help="What each layer of a model knows.", epilog=probe.EXAMPLE)(probe.probe)
 app.add_typer(vocab.app, name="vocab", epilog=common.example("keel vocab propose my-model texts/ --out words.txt"))
 app.command("extend-positions", short_help="Let a model read longer texts.", epilog=vocab.EXTEND_POSITIONS)(
     vocab.extend_positions

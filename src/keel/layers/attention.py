@@ -144,6 +144,11 @@ class Memory:
         mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=~hidden, scale=how.scale)
         return mixed.transpose(1, 2).reshape(len(qkv), -1)
 
+    def pick(self, rows: Tensor) -> None:
+        """Goes on from these rows of what was read."""
+        assert self._kept is not None
+        self._kept = self._kept[:, rows]
+
     def _room(self, new: Tensor) -> Tensor:
         """What is kept, with room for what is new: doubled when it is full, so nothing is copied often."""
         if self._kept is None or self._kept.shape[3] < self.read:

@@ -18,6 +18,7 @@ from keel.layers.activations import ACTIVATIONS
 from keel.layers.attention import ROLES, SelfAttention
 from keel.layers.dropout import Dropout
 from keel.layers.look import EVERYWHERE, LEFT
+from keel.layers.rotary import Turn
 
 SHARED: dict[str, tuple[int, int, int]] = {"none": ROLES, "qk": (0, 0, 1), "kv": (0, 1, 1), "qkv": (0, 0, 0)}
 
@@ -70,8 +71,10 @@ class Attending(nn.Module):
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None) -> Tensor:
-        mixed = self.attention(x, lengths, asked)
+    def forward(
+        self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None, turn: Turn | None = None
+    ) -> Tensor:
+        mixed = self.attention(x, lengths, asked, turn)
         result: Tensor = self.norm((x if asked is None else x[asked.places]) + self.dropout(mixed))
         return result
 
@@ -98,7 +101,9 @@ class Block(nn.Module):
         self.attending = Attending(config, shape)
         self.feed = FeedForward(config)
 
-    def forward(self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None) -> Tensor:
-        """`asked`: the places whose vectors are wanted (all are looked at); None: all."""
-        result: Tensor = self.feed(self.attending(x, lengths, asked))
+    def forward(
+        self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None, turn: Turn | None = None
+    ) -> Tensor:
+        """`asked`: the places whose vectors are wanted (all are looked at); None: all. `turn`: rotary positions."""
+        result: Tensor = self.feed(self.attending(x, lengths, asked, turn))
         return result

@@ -1,7 +1,7 @@
 """Cross-entropy over a large vocabulary, with logits, loss and gradients in one pass.
 
 In: hidden vectors (P, W), the output table (V, W) with its bias (V,), and targets (P,). Out: the summed loss and the
-number of right answers.
+number of right answers. With smoothing e, an answer counts 1 - e and every token e / V (Szegedy et al. 2016).
 
 Notable choice: at small widths the (P, V) logits are most of a pretraining step's memory traffic. Autograd would walk
 over them about six times; here the softmax's gradient replaces the logits at once, and only the small gradients with
@@ -17,14 +17,18 @@ import torch
 from torch import Tensor
 
 
-def tied_cross_entropy(hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    loss, correct = _TiedCrossEntropy.apply(hidden, table, bias, targets)
+def tied_cross_entropy(
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    loss, correct = _TiedCrossEntropy.apply(hidden, table, bias, targets, smoothing)
     return loss, correct
 
 
 class _TiedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
         logits = torch.addmm(bias, hidden, table.t())
         if logits.dtype is torch.bfloat16:  # under autocast; sums of many small chances need more digits
             logits = logits.float()
@@ -33,16 +37,19 @@ class _TiedCrossEntropy(torch.autograd.Function):
         probabilities = torch.softmax(logits, 1)
         # The most likely token's probability is at least 1/V, so this logarithm never underflows.
         normaliser = best - probabilities.gather(1, guesses[:, None]).squeeze(1).log()
+        if smoothing:
+            right = torch.lerp(right, logits.mean(1), smoothing)
         loss = (normaliser - right).sum()
         correct = (guesses == targets).sum()
         ctx.mark_non_differentiable(correct)
         if any(ctx.needs_input_grad):
-            slope = probabilities.scatter_add_(1, targets[:, None], -torch.ones_like(right)[:, None])
+            slope = probabilities.sub_(smoothing / len(table)) if smoothing else probabilities
+            slope.scatter_add_(1, targets[:, None], torch.full_like(right, smoothing - 1)[:, None])
             ctx.save_for_backward(slope @ table, slope.t() @ hidden, slope.sum(0))
         return loss, correct
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         for_hidden, for_table, for_bias = ctx.saved_tensors
         scale = gradients[0]
-        return for_hidden * scale, for_table * scale, for_bias * scale, None
+        return for_hidden * scale, for_table * scale, for_bias * scale, None, None

@@ -119,6 +119,106 @@ def skip_gram(
     return losses, counts
 
 
+@njit(fastmath=True)
+def _mean_of(inputs: Any, rows: Any, mean: Any) -> Any:
+    """The mean of some rows; rows end with -1."""
+    mean[:] = 0
+    count = 0
+    for row in rows:
+        if row < 0:
+            break
+        mean += inputs[row]
+        count += 1
+    if count:
+        mean /= np.float32(count)
+    return count
+
+
+@njit(parallel=True, fastmath=True, cache=True)
+def skip_gram_of_parts(
+    ids: Any,
+    starts: Any,
+    seeds: Any,
+    inputs: Any,
+    outputs: Any,
+    keep: Any,
+    noise: Any,
+    window: Any,
+    negatives: Any,
+    rate: Any,
+    parts: Any,
+) -> Any:
+    """The same, where a word's vector is the mean of several rows; each gets the whole correction."""
+    losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+    for r in prange(len(seeds)):
+        mine, width = ids[starts[r] : starts[r + 1]], inputs.shape[1]
+        kept, back, vector = np.empty(len(mine), np.int64), np.empty(width, np.float32), np.empty(width, np.float32)
+        count, state = _thin(mine, keep, seeds[r], kept)
+        for i in range(count):
+            state = _next(state)
+            reach = window - _below(state, window)
+            for j in range(max(0, i - reach), min(count, i + reach + 1)):
+                if j == i:
+                    continue
+                rows = parts[kept[j]]
+                size = _mean_of(inputs, rows, vector)
+                back[:] = 0
+                loss, state = _against_noise(vector, kept[i], outputs, noise, negatives, rate, state, back)
+                for row in rows[:size]:
+                    inputs[row] += back
+                losses[r] += loss
+                counts[r] += 1
+    return losses, counts
+
+
+@njit(parallel=True, fastmath=True, cache=True)
+def cbow_of_parts(
+    ids: Any,
+    starts: Any,
+    seeds: Any,
+    inputs: Any,
+    outputs: Any,
+    keep: Any,
+    noise: Any,
+    window: Any,
+    negatives: Any,
+    rate: Any,
+    parts: Any,
+) -> Any:
+    """The same, where a word's vector is the mean of several rows: the mean of all rows of the words around."""
+    losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+    for r in prange(len(seeds)):
+        mine, width = ids[starts[r] : starts[r + 1]], inputs.shape[1]
+        kept, back = np.empty(len(mine), np.int64), np.empty(width, np.float32)
+        vector, mean = np.empty(width, np.float32), np.empty(width, np.float32)
+        count, state = _thin(mine, keep, seeds[r], kept)
+        for i in range(count):
+            state = _next(state)
+            reach = window - _below(state, window)
+            first, end = max(0, i - reach), min(count, i + reach + 1)
+            if end - first < 2:
+                continue
+            mean[:] = 0
+            back[:] = 0
+            total = 0
+            for j in range(first, end):
+                if j != i:
+                    size = _mean_of(inputs, parts[kept[j]], vector)
+                    mean += vector * np.float32(size)
+                    total += size
+            mean /= np.float32(max(1, total))
+            loss, state = _against_noise(mean, kept[i], outputs, noise, negatives, rate, state, back)
+            for j in range(first, end):
+                if j != i:
+                    for row in parts[kept[j]]:
+                        if row < 0:
+                            break
+                        inputs[row] += back
+            losses[r] += loss
+            counts[r] += 1
+    return losses, counts
+
+
 @njit(parallel=True, fastmath=True, cache=True)
 def cbow(
     ids: Any,

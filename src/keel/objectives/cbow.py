@@ -36,6 +36,10 @@ class Cbow(SkipGram):
 
     def _vectors(self, backbone: Backbone, batch: Batch) -> Tensor:
         near, group = super()._vectors(backbone, batch), batch.targets["cbow.group"]
-        sums = near.new_zeros(len(batch.targets["cbow.places"]), near.shape[1]).index_add(0, group, near)
-        sizes = torch.zeros_like(sums[:, 0]).index_add(0, group, torch.ones_like(near[:, 0]))
-        return sums / sizes[:, None]
+        rows = torch.ones_like(near[:, 0])  # of each word's vector, where it is the mean of several
+        parts = getattr(backbone, "parts", None)
+        if parts is not None:
+            rows = (parts[batch.ids[batch.targets["cbow.near"]]] >= 0).sum(1).to(near.dtype)
+        sums = near.new_zeros(len(batch.targets["cbow.places"]), near.shape[1])
+        sums = sums.index_add(0, group, near * rows[:, None])
+        return sums / torch.zeros_like(sums[:, 0]).index_add(0, group, rows)[:, None]

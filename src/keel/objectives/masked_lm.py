@@ -62,6 +62,8 @@ class MaskedLM(Objective):
 
     def __init__(self, config: MaskedLMConfig, backbone: Backbone) -> None:
         super().__init__()
+        if not backbone.has_table:
+            raise UserError("masked_lm needs a backbone with a table of tokens, not one that reads spellings")
         if backbone.causal:
             raise UserError("masked_lm needs a backbone that looks both ways; left_to_right is for one that does not")
         self.config = config
@@ -98,7 +100,7 @@ class MaskedLM(Objective):
         best = alike.topk(min(CANDIDATES, alike.shape[1] - len(batch.targets["masked_lm.barred"]) - 1)).indices
         number = (draws * best.shape[1]).long().clamp(max=best.shape[1] - 1)
         shown = best.gather(1, number[:, None]).squeeze(1)
-        return replace(batch, ids=batch.ids.index_copy(0, places, shown)), {}
+        return replace(batch, ids=batch.ids.index_copy(0, places, shown), spelt=None), {}
 
     def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
         found: Tensor = self.head(self._vectors(backbone, batch), backbone.token_table())

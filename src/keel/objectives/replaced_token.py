@@ -57,6 +57,8 @@ class ReplacedToken(Objective):
 
     def __init__(self, config: ReplacedTokenConfig, backbone: Backbone) -> None:
         super().__init__()
+        if not backbone.has_table:
+            raise UserError("replaced_token needs a backbone with a table of tokens, not one that reads spellings")
         if not hasattr(backbone, "embed_tokens"):
             raise UserError("replaced_token needs a backbone whose embeddings a generator can share: kind electra")
         self.config = config
@@ -66,7 +68,7 @@ class ReplacedToken(Objective):
         self.out = nn.Linear(backbone.width, 1)
         self.activation = ACTIVATIONS[backbone.config.activation]
 
-    def begin(self) -> None:
+    def begin(self, generator: torch.Generator) -> None:
         """As the backbone itself: the generator's first layer starts out looking at its neighbours."""
         if self.generator is not None:
             pass_through(self.generator.widen)

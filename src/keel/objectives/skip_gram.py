@@ -47,11 +47,12 @@ class SkipGram(Objective):
     name = "skip_gram"
     Config = SkipGramConfig
     moves_weights = True
+    wants_counts = True
 
     def __init__(self, config: SkipGramConfig, backbone: Backbone) -> None:
         super().__init__()
         if not backbone.averages:
-            raise UserError(f"{self.name} needs a backbone with static vectors: kind word2vec")
+            raise UserError(f"{self.name} needs a backbone with static vectors: kind word2vec or fasttext")
         self.config = config
         size, width = backbone.token_table().shape
         self.out = nn.Parameter(torch.zeros(size, width))
@@ -91,18 +92,17 @@ class SkipGram(Objective):
     def learn(self, backbone: Backbone, rows: Rows, rate: float) -> dict[str, Score]:
         """Moves its own table and the backbone's by what the rows teach."""
         keep, noise = self._keep_and_noise()
-        losses, counts = getattr(compiled(), self.name)(
-            rows.ids,
-            np.concatenate([[0], np.cumsum(rows.lengths)]),
-            rows.keys,
-            backbone.token_table().detach().numpy(),
-            self.out.detach().numpy(),
-            keep,
-            noise,
-            self.config.window,
-            self.config.negatives,
-            np.float32(rate),
-        )
+        given = rows.ids, np.concatenate([[0], np.cumsum(rows.lengths)]), rows.keys
+        how = keep, noise, self.config.window, self.config.negatives, np.float32(rate)
+        output, loops = self.out.detach().numpy(), compiled()
+        parts: Any = getattr(backbone, "parts", None)  # the rows that make up a word, where it is more than one
+        if parts is not None:
+            table: Any = backbone.rows
+            loop = getattr(loops, f"{self.name}_of_parts")
+            losses, counts = loop(*given, table.weight.detach().numpy(), output, *how, parts.numpy())
+        else:
+            inputs = backbone.token_table().detach().numpy()
+            losses, counts = getattr(loops, self.name)(*given, inputs, output, *how)
         return {self.name: Score(torch.tensor(losses.sum()), None, int(counts.sum()))}
 
     def _keep(self) -> Tensor:

@@ -18,7 +18,7 @@ import json
 import re
 import shutil
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ from keel.checkpoint import MANIFEST, write_file
 from keel.corpus.store import Corpus
 from keel.errors import Stopped, UserError
 from keel.interfaces import Table
-from keel.reporting.report import read_metrics, write_comparison
+from keel.reporting.report import METRICS, read_metrics, write_comparison
 from keel.reporting.svg import Series
 from keel.stages.data import find_judge
-from keel.stages.finetune import RESULT, finetune
+from keel.stages.finetune import RESULT, files_of, finetune
 from keel.stages.pretrain import pretrain
 from keel.stages.run import parameters
 from keel.training.model_folder import load_model
@@ -107,7 +107,7 @@ def compare_pretraining(
     plan = Plan(list(names), corpus, budget, tokens, seeds, task_seeds, list(overrides), list(tasks))
     _check(plan)
     folder = Path(out)
-    _begin(folder, plan, resume)
+    begin_comparison(folder, asdict(plan), resume)
     machine = {"threads": threads, "device": device, "quiet": quiet}
     units = [(name, seed, folder / f"{_slug(name)}-seed-{seed}") for seed in range(1, seeds + 1) for name in names]
     runs: list[dict[str, Any]] = []
@@ -121,12 +121,23 @@ def compare_pretraining(
     try:
         for number, (name, seed, place) in enumerate(units, 1):
             say(f"pretraining {number} of {len(units)}: {name}, seed {seed}")
-            runs.append(_pretrain(name, seed, place, plan, machine))
+            spent = (budget, tokens, machine)
+            run = pretrained(name, seed, place / MODEL, corpus, overrides, *spent)
+            runs.append({"recipe": name, **run})
             keep()
         for number, (run, (name, seed, place)) in enumerate(zip(runs, units, strict=True), 1):
             for task in tasks:
                 say(f"{task.name} {number} of {len(units)}: {name}, seed {seed}")
-                run["tasks"][task.name] = list(_tasks(task, seed, place, plan, machine))
+                run["tasks"][task.name] = [
+                    finetuned(
+                        run["model"],
+                        task,
+                        [f"training.seed={1000 * seed + turn}"],
+                        place / f"{task.name}-{turn}",
+                        machine,
+                    )
+                    for turn in range(1, task_seeds + 1)
+                ]
                 keep()
     except Stopped:
         raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
@@ -140,25 +151,30 @@ def _check(plan: Plan) -> None:
         raise UserError("say what each recipe may spend: --budget 15m, or --tokens 20000000")
     if len({_slug(name) for name in plan.recipes}) < len(plan.recipes):
         raise UserError("two recipe files have the same name; results could not be told apart")
-    if len({task.name for task in plan.tasks}) < len(plan.tasks):
-        raise UserError("two tasks have the same name")
     Corpus.open(Path(plan.corpus))
     for name in plan.recipes:
         find_judge(recipes.load(name, plan.overrides))
-    for task in plan.tasks:
+    check_tasks(plan.tasks)
+
+
+def check_tasks(tasks: Sequence[LabelledTask]) -> None:
+    if len({task.name for task in tasks}) < len(tasks):
+        raise UserError("two tasks have the same name")
+    for task in tasks:
         recipes.load_task(task.kind, task.overrides)
-        for path in (task.train, task.dev):
+        for path in (*files_of(task.train), *files_of(task.dev)):
             if not Path(path).is_file():
                 raise UserError(f"--task {task.name}: {path}: no such file")
 
 
-def _begin(folder: Path, plan: Plan, resume: bool) -> None:
-    path, content = folder / PLAN, json.dumps(asdict(plan), indent=2)
+def begin_comparison(folder: Path, plan: dict[str, Any], resume: bool) -> None:
+    """Makes the folder, or checks that it holds the same comparison."""
+    path, content = folder / PLAN, json.dumps(plan, indent=2)
     if path.is_file():
         if not resume:
             raise UserError(f"{folder} already holds a comparison; add --resume to go on with it")
         if path.read_text(encoding="utf-8") != content:
-            raise UserError(f"{folder} holds a comparison of other recipes, data or settings; choose another --out")
+            raise UserError(f"{folder} holds a comparison of other members, data or settings; choose another --out")
         return
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: already there and not empty; choose another --out")
@@ -170,34 +186,37 @@ def _slug(name: str) -> str:
     return Path(name).stem
 
 
-def _pretrain(name: str, seed: int, place: Path, plan: Plan, machine: dict[str, Any]) -> dict[str, Any]:
+def pretrained(
+    name: str,
+    seed: int,
+    model: Path,
+    corpus: str,
+    overrides: Sequence[str],
+    budget: str | None,
+    tokens: int | None,
+    machine: dict[str, Any],
+) -> dict[str, Any]:
     """The figures of a pretraining run: read if it is finished, made or gone on with if not."""
-    model = place / MODEL
     if not (model / MANIFEST).is_file():
         begun = any((model / "checkpoints").glob("step-*"))
         if not begun:
             shutil.rmtree(model, ignore_errors=True)
-        changes = [*plan.overrides, f"training.seed={seed}"]
-        if plan.tokens:
-            steps = -(-plan.tokens // recipes.load(name, plan.overrides).training.batch_tokens)
+        changes = [*overrides, f"training.seed={seed}"]
+        if tokens:
+            steps = -(-tokens // recipes.load(name, overrides).training.batch_tokens)
             changes.append(f"training.steps={steps}")
-        pretrain(
-            name,
-            corpus=plan.corpus,
-            out=str(model),
-            overrides=changes,
-            budget=plan.budget,
-            resume=begun,
-            **machine,
-        )
+        pretrain(name, corpus=corpus, out=str(model), overrides=changes, budget=budget, resume=begun, **machine)
         shutil.rmtree(model / "checkpoints")  # with optimizer states; nobody goes on from here
-    records, _ = read_metrics(model / "metrics.jsonl")
+    return {"seed": seed, **model_figures(model)}
+
+
+def model_figures(model: Path) -> dict[str, Any]:
+    """What a model folder tells of its making; a folder from elsewhere tells of its size only."""
+    records = read_metrics(model / METRICS)[0] if (model / METRICS).is_file() else []
     held_out = [r for r in records if r["kind"] == "evaluation"]
     speeds = [r["tokens_per_second"] for r in records if r["kind"] == "train" and r.get("tokens_per_second")]
     last = held_out[-1] if held_out else {}
     return {
-        "recipe": name,
-        "seed": seed,
         "model": str(model),
         "parameters": parameters(load_model(model).learner),
         "tokens": max((r["tokens"] for r in records if "tokens" in r), default=0),
@@ -209,30 +228,22 @@ def _pretrain(name: str, seed: int, place: Path, plan: Plan, machine: dict[str, 
     }
 
 
-def _tasks(task: LabelledTask, seed: int, place: Path, plan: Plan, machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The results of a task with each of its seeds."""
-    for number in range(1, plan.task_seeds + 1):
-        out = place / f"{task.name}-{number}"
-        if not (out / RESULT).is_file() or (out / "checkpoints").exists():
-            begun = any((out / "checkpoints").glob("step-*"))
-            if not begun:
-                shutil.rmtree(out, ignore_errors=True)
-            changes = [*task.overrides, f"training.seed={1000 * seed + number}"]
-            finetune(
-                str(place / MODEL),
-                task.kind,
-                train=task.train,
-                dev=task.dev,
-                out=str(out),
-                overrides=changes,
-                resume=begun,
-                **machine,
-            )
-            for path in [*out.glob("*.safetensors"), *out.glob("*.json")]:
-                if path.name != RESULT:  # the figures stay; the model can be made again
-                    path.unlink()
-            shutil.rmtree(out / "checkpoints")
-        yield json.loads((out / RESULT).read_text(encoding="utf-8"))
+def finetuned(
+    model: str, task: LabelledTask, changes: Sequence[str], out: Path, machine: dict[str, Any]
+) -> dict[str, Any]:
+    """The result of a fine-tuning: read if it is finished, made or gone on with if not. Its model is not kept."""
+    if not (out / RESULT).is_file() or (out / "checkpoints").exists():
+        begun = any((out / "checkpoints").glob("step-*"))
+        if not begun:
+            shutil.rmtree(out, ignore_errors=True)
+        given = {"train": task.train, "dev": task.dev, "overrides": [*task.overrides, *changes]}
+        finetune(model, task.kind, out=str(out), resume=begun, **given, **machine)  # type: ignore[arg-type]
+        for path in [*out.glob("*.safetensors"), *out.glob("*.json")]:
+            if path.name != RESULT:  # the figures stay; the model can be made again
+                path.unlink()
+        shutil.rmtree(out / "checkpoints")
+    found: dict[str, Any] = json.loads((out / RESULT).read_text(encoding="utf-8"))
+    return found
 
 
 def _rank(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -246,7 +257,7 @@ def _rank(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for key in ("tokens", "seconds", "tokens_per_second"):
             row[key] = statistics.fmean(run[key] for run in mine)
         row["held_out"] = {
-            key: _spread([run["held_out"][key] for run in mine]) for key in mine[0]["held_out"] if key.endswith("loss")
+            key: spread([run["held_out"][key] for run in mine]) for key in mine[0]["held_out"] if key.endswith("loss")
         }
         row["tasks"] = {}
         for task in plan.tasks:
@@ -255,14 +266,14 @@ def _rank(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 continue
             scores = [r[r["headline"]] for r in results if r[r["headline"]] is not None]
             nothing = sum(r["learnt_nothing"] for r in results)
-            row["tasks"][task.name] = {"figure": results[0]["headline"], "learnt_nothing": nothing} | _spread(scores)
+            row["tasks"][task.name] = {"figure": results[0]["headline"], "learnt_nothing": nothing} | spread(scores)
         means = [row["tasks"].get(task.name, {}).get("mean") for task in plan.tasks]
         row["mean_score"] = statistics.fmean(means) if means and None not in means else None
         rows.append(row)
     return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))  # one that is not a number comes last
 
 
-def _spread(values: Sequence[float]) -> dict[str, Any]:
+def spread(values: Sequence[float]) -> dict[str, Any]:
     """Figures that are not numbers were left out; if none is one, there is no mean."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return {"mean": statistics.fmean(values) if values else None, "deviation": deviation, "count": len(values)}

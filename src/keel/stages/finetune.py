@@ -17,7 +17,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,18 @@ from keel.layers.start import start_weights
 from keel.randomness import seed_of, uniform
 from keel.recipe import TaskRecipe
 from keel.reporting.report import write_report
+from keel.stages.pretrain import build_learner as fresh_learner
 from keel.stages.run import Plan, find_device, parameters, run
 from keel.text.labelled import LabelledData
+from keel.text.parallel import two_files
+from keel.tokenizers.folder import open_tokenizer
 from keel.training.encoder import rate_scales, restart_layers
+from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
 from keel.training.model_folder import Loaded, Purpose, load_model
 from keel.training.windows import Source, outputs
 
-HEAD, APART = 51, 52  # the purposes that random numbers are for
+HEAD, APART, FEWER = 51, 52, 53  # the purposes that random numbers are for
 HELD_APART = 0.1  # of the training examples, where there is no development data
 REJECTED = "rejected.jsonl"
 ANSWERS = "answers.jsonl"
@@ -66,6 +70,7 @@ def finetune(
     train: str,
     out: str,
     dev: str | None = None,
+    tokenizer: str | None = None,
     overrides: Sequence[str] = (),
     strict: bool = False,
     resume: bool = False,
@@ -75,23 +80,29 @@ def finetune(
     report: Callable[[str], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains, or goes on training, and returns the figures on the development data."""
+    """Trains, or goes on training, and returns the figures on the development data.
+
+    With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights."""
     began = time.monotonic()
     say = report or (lambda _: None)
     prepare_cpu()
     where = find_device(device)
     recipe = recipes.load_task(task, overrides) if isinstance(task, str) else task
-    loaded = load_model(model, pickle=allow_pickle)
+    loaded = _fresh(model, tokenizer, recipe) if tokenizer else load_model(model, pickle=allow_pickle)
     recipe = _fit_length(recipe, loaded, say)
     unsettled = find("tasks", recipe.task.kind)(recipe.task, recipe.data).bind(train)  # type: ignore[attr-defined]
     kind, examples = _read(unsettled, train, dev, strict)
+    examples = _fewer(examples, recipe.training.examples)
     recipe = recipe.model_copy(
         update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(examples.train))}
     )
     _say_what_was_read(examples, kind, say)
     windows, cut = kind.windows(examples.train, loaded.tokenizer)
+    if kind.needs_table and recipe.encoder.freeze:
+        raise UserError("encoder.freeze keeps the table of tokens as it is, but a translator has to write with it")
     learner = build_learner(Purpose(kind, recipe.encoder), loaded, recipe)
-    if recipe.encoder.use == "all" and not recipe.encoder.freeze:
+    compact = recipe.encoder.use == "all" and not recipe.encoder.freeze and not kind.needs_table
+    if compact and not learner.backbone.reads_spellings:
         learner.backbone.tokens = _compact(learner.backbone, windows)
     learner.to(where)
     dev_windows, dev_cut = kind.windows(examples.dev, loaded.tokenizer)
@@ -104,13 +115,13 @@ def finetune(
         recipe.training,
         Source(windows, recipe.training.batch_rows, recipe.training.slices, recipe.training.seed, kind.whole),
         judge.named_figures,
-        fingerprint(model, train, dev),
+        data_fingerprint(model, train, dev, tokenizer),
         recipe.to_yaml(),
         lambda path: _same(recipe, path),
         _card(recipe, model, kind.usage[1]),
         f"{recipe.name} from {model}, {parameters(learner):,} parameters; {len(examples.train):,} examples, "
         f"{recipe.training.steps:,} steps of {recipe.training.batch_rows}",
-        _resume_command(model, train, dev, out, device, allow_pickle),
+        _resume_command(model, train, dev, out, device, allow_pickle, tokenizer),
         rate_scales(learner.backbone, recipe.encoder),
         lambda: Purpose(judge.task, recipe.encoder),
     )
@@ -128,13 +139,15 @@ def finetune(
         "headline": judge.task.headline,
         "learnt_nothing": judge.task.degenerate(examples.dev, judge.answers),
         **judge.figures,
+        **({"mixes": learner.view.mixes()} if learner.view and learner.view.mixes() else {}),
     }
     if result["learnt_nothing"]:
         say("this run learnt nothing: its answer is the same whatever the text. Try another seed or a lower rate")
-    details = [*judge.task.details(examples.dev, judge.answers), _lengths(windows)]
+    of_task = judge.task.details(examples.dev, judge.answers)
+    details = [*of_task, *_shares(learner), _lengths(windows)]
     facts_shown = {"title": f"Fine-tuning {recipe.name}", "model": model, **result}
     write_report(Path(out), facts=facts_shown, details=details, figures=judge.figures, answers=out, usage=kind.usage)
-    of = {"settings": list(overrides), "data": plan.data}
+    of = {"settings": list(overrides), "data": plan.data, "by_label": _by_label(of_task)}
     write_file(Path(out) / RESULT, json.dumps({k: _finite(v) for k, v in (result | of).items()}, indent=2))
     folder.finish(facts)
     return result
@@ -168,12 +181,14 @@ class Judge:
 def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
     """The model's encoder with a fresh head; the seed decides the head's first weights."""
     given: Any = loaded.learner.backbone
+    known = type(given.config).model_fields
     pooled = getattr(purpose.task.config, "pooling", None) == "cls" and purpose.encoder.use == "all"
-    pooled = pooled and not given.averages
+    pooled = pooled and "pooler" in known
     generator = torch.Generator().manual_seed(seed_of(recipe.training.seed, HEAD))
     update: dict[str, Any] = {"pooler": pooled}
     if recipe.encoder.dropout is not None:
         update |= {"dropout": recipe.encoder.dropout, "attention_dropout": recipe.encoder.dropout}
+    update = {name: value for name, value in update.items() if name in known}
     backbone = type(given)(given.config.model_copy(update=update))
     if pooled:
         start_weights(backbone.pooler, backbone.config.start_deviation, generator)  # kept where the model has none
@@ -182,9 +197,22 @@ def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
     if recipe.encoder.restart:
         restart_layers(backbone, recipe.encoder, generator)
     learner = purpose.learner(backbone)
+    if learner.view is not None:
+        learner.view.start(generator)
     for objective in learner.objectives.values():
         start_weights(objective, backbone.config.start_deviation, generator)
+        objective.begin(generator)  # type: ignore[operator]
     return learner
+
+
+def _fresh(recipe_name: str, tokenizer_path: str, task: TaskRecipe) -> Loaded:
+    """A recipe's backbone at fresh weights, which the task's seed decides."""
+    tokenizer = open_tokenizer(Path(tokenizer_path))
+    recipe = recipes.load(recipe_name, [f"training.seed={task.training.seed}"])
+    backbone = fresh_learner(recipe.for_tokenizer(tokenizer.size, tokenizer.pad)).backbone
+    backbone.meet(tokenizer)
+    tokenizer.open = backbone.reads_spellings
+    return Loaded(Learner(backbone, {}), tokenizer, Path(recipe_name))
 
 
 def _compact(backbone: Any, windows: Sequence[Window]) -> CompactEmbedding:
@@ -231,6 +259,14 @@ def _read_file(task: Any, path: str, strict: bool) -> tuple[list[Any], list[Any]
     return examples, rejected
 
 
+def _fewer(data: Labelled, wanted: int | None) -> Labelled:
+    """So many of the training examples; fewer are always among more."""
+    if wanted is None or wanted >= len(data.train):
+        return data
+    chosen = np.sort(np.argsort(uniform(FEWER, np.arange(len(data.train))), kind="stable")[:wanted])
+    return replace(data, train=[data.train[n] for n in chosen])
+
+
 def _say_what_was_read(data: Labelled, task: Any, say: Callable[[str], None]) -> None:
     say(f"{len(data.train):,} examples to learn from, {len(data.dev):,} to judge by")
     if data.apart:
@@ -262,6 +298,24 @@ def describe_cut(cut: Cut, data: LabelledData) -> str:
     )
 
 
+def _by_label(details: Sequence[Any]) -> dict[str, float]:
+    """F1 of each label, or kind of entity, from the table that shows it."""
+    named = (table for table in details if isinstance(table, Table) and table.columns[0] in ("label", "kind"))
+    tables = (table for table in named if "F1" in table.columns)
+    return {str(row[0]): float(row[list(table.columns).index("F1")]) for table in tables for row in table.rows}
+
+
+def _shares(learner: Any) -> list[Table]:
+    """What each layer of a frozen encoder counts for in a learned mix."""
+    mixes = learner.view.mixes() if learner.view is not None else {}
+    if not mixes:
+        return []
+    count = len(next(iter(mixes.values()))) - 1
+    columns = ("mix", *(f"layer {number}" for number in range(count)), "times")
+    rows = [(name, *(f"{share:.3f}" for share in shares)) for name, shares in mixes.items()]
+    return [Table("Shares of the encoder's layers", columns, rows, "layer 0 is the lowest, before any context")]
+
+
 def _lengths(windows: Sequence[Window]) -> Table:
     """How long the training rows are, in bins that double."""
     lengths = np.array([len(window.ids) for window in windows])
@@ -271,6 +325,21 @@ def _lengths(windows: Sequence[Window]) -> Table:
         rows += [(f"{low} to {2 * low - 1}", inside)] if inside else []
         low *= 2
     return Table("Lengths of training rows", ("tokens", "rows"), rows)
+
+
+def files_of(path: str | None) -> list[str]:
+    """One file, or the two of parallel texts."""
+    return list(two_files(path) or [path]) if path else []
+
+
+def data_fingerprint(model: str, train: str, dev: str | None, tokenizer: str | None = None) -> str:
+    """Names the weights that were started from, or of a fresh model its shape and tokenizer; and the data."""
+    found = fingerprint(model, *files_of(train), *files_of(dev))
+    if tokenizer:
+        shape = recipes.load(model).model.backbone.model_dump_json()
+        opened = open_tokenizer(Path(tokenizer)).fingerprint()
+        found = hashlib.sha256(f"{found} {opened} {shape}".encode()).hexdigest()
+    return found
 
 
 def fingerprint(model: str, *files: str | None) -> str:
@@ -284,7 +353,8 @@ def _same(recipe: TaskRecipe, path: Path) -> bool:
     before = recipes.load_task(str(path))
     settled = {"threshold"}  # found again by every evaluation
     ours, theirs = (r.task.model_dump(exclude=settled) for r in (recipe, before))
-    return (ours, before.encoder, before.data) == (theirs, recipe.encoder, recipe.data)
+    same = (ours, before.encoder, before.data) == (theirs, recipe.encoder, recipe.data)
+    return same and before.training.examples == recipe.training.examples
 
 
 def _card(recipe: TaskRecipe, model: str, ask: str) -> str:
@@ -296,9 +366,12 @@ def _card(recipe: TaskRecipe, model: str, ask: str) -> str:
     )
 
 
-def _resume_command(model: str, train: str, dev: str | None, out: str, device: str, pickle: bool) -> str:
+def _resume_command(
+    model: str, train: str, dev: str | None, out: str, device: str, pickle: bool, tokenizer: str | None
+) -> str:
     words = ["keel", "finetune", model, f"{out}/recipe.yaml", "--train", train]
     words += ["--dev", dev] if dev else []
+    words += ["--tokenizer", tokenizer] if tokenizer else []
     words += ["--out", out, "--resume"]
     words += ["--device", device] if device != "auto" else []
     return shlex.join(words + (["--allow-pickle"] if pickle else []))

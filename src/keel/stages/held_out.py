@@ -28,7 +28,15 @@ from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
 from keel.training.model_folder import assemble, load_model
 
-JUDGES = {"masked_lm": "roberta-mini", "left_to_right": "gpt-mini"}  # by what a model can be asked; the first it has
+# By what a model can be asked, the recipe that asks it; the first it has.
+JUDGES = {
+    "masked_lm": "roberta-mini",
+    "left_to_right": "gpt-mini",
+    "both_ways": "elmo-mini",
+    "skip_gram": "word2vec",
+    "cbow": "word2vec-cbow",
+}
+WINDOWS = ("skip_gram", "cbow")  # whose losses are over pairs, not over the tokens of a text
 
 
 def evaluate_on_corpus(
@@ -57,7 +65,7 @@ def evaluate_on_corpus(
     where = find_device(device)
     figures = loop.evaluate(*hide_held_out(loaded.learner.to(where), data, where))
     tokens, characters = _count(data.held_out, data.tokenizer)
-    losses = {name: figures[f"{name}.loss"] for name in asked if name in JUDGES}
+    losses = {name: figures[f"{name}.loss"] for name in asked if name in JUDGES and name not in WINDOWS}
     return {
         "model": model,
         "corpus": corpus,

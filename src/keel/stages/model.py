@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from keel.errors import UserError
-from keel.interfaces import Batch, Cut, Rows
+from keel.interfaces import Cut, Rows
 from keel.stages.run import find_device
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training.learner import Learner
@@ -55,7 +55,8 @@ class Model:
         places = np.flatnonzero(row == self.tokenizer.mask)
         if not len(places):
             raise UserError(f"there is no {own} in the text: {_short(text)}")
-        batch = Batch.of(self._rows([row]), {"masked_lm.places": places}, self.device)
+        asked = {"masked_lm.places": places}
+        batch = self.learner.batch(self._rows([row]), self.tokenizer, asked, self.device)
         with torch.inference_mode():
             objective: Any = self.learner.objectives["masked_lm"]
             chances = objective.predict(self.learner.backbone, batch)[:, : self.tokenizer.size].softmax(-1)
@@ -98,22 +99,20 @@ class Model:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
-        return self._encode(texts, lambda vectors: vectors)
+        return self._encode(texts)
 
     def embed(self, texts: Sequence[str], pooling: str = "mean", layers: Sequence[int] = (-1,)) -> np.ndarray:
         """(texts, width): one vector per text: the mean over its tokens, or the one of [CLS]; the mean of several
         layers, where 0 is the embeddings and -1 the last."""
         if pooling not in ("mean", "cls"):
             raise UserError(f"pooling '{pooling}' is not known; choose mean or cls")
-        first = -1 if self.learner.backbone.causal else 0  # where a row is known by its last token
-        pool = (lambda part: part.mean(0)) if pooling == "mean" else (lambda part: part[first].copy())
-        vectors = self._encode(texts, pool, layers)
+        vectors = self._encode(texts, layers, pooling)
         return np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
 
     def _encode(
-        self, texts: Sequence[str], keep: Callable[[np.ndarray], np.ndarray], layers: Sequence[int] = (-1,)
+        self, texts: Sequence[str], layers: Sequence[int] = (-1,), pooling: str | None = None
     ) -> list[np.ndarray]:
-        """What `keep` makes of each text's vectors; those of whole texts are too many to hold for all."""
+        """The vectors of each text, or one of it; those of whole texts are too many to hold for all."""
         if isinstance(texts, str):
             raise UserError("a list of texts is needed; write [text] for one")
         count = self.learner.backbone.config.layers
@@ -123,12 +122,16 @@ class Model:
         answers: list[np.ndarray] = [np.zeros(0)] * len(rows)
         with torch.inference_mode():
             for group in batches([len(row) for row in rows]):
-                batch = Batch.of(self._rows([rows[i] for i in group]), {}, self.device)
+                group_rows = self._rows([rows[i] for i in group])
+                batch = self.learner.batch(group_rows, self.tokenizer, device=self.device)
                 found = self.learner.backbone(batch, every_layer=tuple(layers) != (-1,))
                 mixed = torch.stack([found.layers[n] for n in layers]).mean(0) if found.layers else found.vectors
-                stops = np.cumsum(batch.lengths)
-                for i, part in zip(group, np.split(mixed.cpu().numpy(), stops[:-1]), strict=True):
-                    answers[i] = keep(part)
+                if pooling == "cls":
+                    parts = list(self.learner.backbone.row_vectors(mixed, batch).cpu().numpy())
+                else:
+                    parts = np.split(mixed.cpu().numpy(), np.cumsum(batch.lengths)[:-1])
+                for i, part in zip(group, parts, strict=True):
+                    answers[i] = part.mean(0) if pooling == "mean" else part
         return answers
 
     def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:

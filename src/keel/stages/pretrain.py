@@ -71,9 +71,7 @@ def pretrain(
         data = replace(data, recipe=data.recipe.with_backbone(loaded.learner.backbone.config, str(init)))
     recipe = data.recipe
     learner = build_learner(recipe)
-    if learner.moves_weights:
-        for objective in learner.objectives.values():
-            objective.meet(data.corpus.count_tokens(data.tokenizer.size), data.tokenizer)  # type: ignore[operator]
+    _introduce(learner, data)
     if loaded:
         _start_from(learner, loaded, data.tokenizer)
     learner.to(where)
@@ -107,6 +105,7 @@ def save_untrained(recipe: str, corpus: str, out: str) -> None:
     """The model a recipe starts from, as a folder: what a trained one is to be compared with."""
     data = open_data(recipes.load(recipe), corpus, None)
     learner = build_learner(data.recipe)
+    _introduce(learner, data)
     with write_folder(Path(out), {"keel": "untrained", "recipe": recipe}) as folder:
         save_model(folder, learner, data.tokenizer, f"# {recipe}, untrained\n")
 
@@ -126,8 +125,17 @@ def build_learner(recipe: Recipe) -> Learner:
     backbone.start(generator)
     for objective in learner.objectives.values():
         start_weights(objective, backbone.config.start_deviation, generator)
-        objective.begin()  # type: ignore[operator]
+        objective.begin(generator)  # type: ignore[operator]
     return learner
+
+
+def _introduce(learner: Learner, data: Data) -> None:
+    """Tells the backbone of the tokenizer, and objectives of the corpus' counts where they want them."""
+    learner.backbone.meet(data.tokenizer)
+    curious = [objective for objective in learner.objectives.values() if objective.wants_counts]
+    counts = data.corpus.count_tokens(data.tokenizer.size) if curious else None
+    for objective in curious:
+        objective.meet(counts, data.tokenizer)  # type: ignore[operator]
 
 
 def _start_from(learner: Learner, loaded: Loaded, tokenizer: LibraryTokenizer) -> None:
@@ -139,6 +147,7 @@ def _start_from(learner: Learner, loaded: Loaded, tokenizer: LibraryTokenizer) -
         )
     fresh, there = learner.state_dict(), loaded.learner.state_dict()
     fitting = {name: t for name, t in there.items() if name in fresh and t.shape == fresh[name].shape}
+    fitting = {name: t for name, t in fitting.items() if not name.endswith(".counts")}  # those of this corpus stay
     learner.load_state_dict({**fresh, **fitting})
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from keel.checkpoint import MANIFEST, write_file
 from keel.errors import Stopped, UserError
-from keel.stages.finetune import RESULT, finetune, fingerprint
+from keel.stages.finetune import RESULT, data_fingerprint, finetune
 
 # Devlin et al. 2018, appendix A.3.
 RECOMMENDED = (
@@ -98,7 +98,8 @@ def _one_run(
             raise Stopped("stopped; finished runs are kept. Go on with the same command and --resume") from None
         shutil.rmtree(place / "checkpoints")  # with optimizer states, three times the size of a model; nobody goes on
     result: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
-    if (result["settings"], result["data"]) != (changes, fingerprint(model, options["train"], options.get("dev"))):
+    data = data_fingerprint(model, options["train"], options.get("dev"), options.get("tokenizer"))
+    if (result["settings"], result["data"]) != (changes, data):
         raise UserError(f"{place} is a run of other settings or data; choose another --out")
     return {**result, "run": str(place)}
 

@@ -29,6 +29,7 @@ from keel import __version__
 from keel.checkpoint import write_folder
 from keel.corpus.store import Corpus
 from keel.errors import UserError
+from keel.layers.position import Positions
 from keel.layers.token_head import TokenHead
 from keel.stages.tokenizer import Texts
 from keel.tokenizers.folder import open_tokenizer
@@ -40,6 +41,13 @@ from keel.training.model_folder import Loaded, Purpose, load_model, save_model
 HELD_OUT = 10  # of so many lines one is not counted but judged by
 
 
+def _with_a_table(model: str, allow_pickle: bool) -> Loaded:
+    loaded = load_model(model, pickle=allow_pickle)
+    if loaded.learner.backbone.reads_spellings:
+        raise UserError(f"{model}: reads words by their spelling; its vocabulary cannot be changed")
+    return loaded
+
+
 def extend_positions(model: str, to: int, out: str, allow_pickle: bool = False) -> dict[str, Any]:
     """The same model with `to` positions."""
     loaded = load_model(model, pickle=allow_pickle)
@@ -47,11 +55,15 @@ def extend_positions(model: str, to: int, out: str, allow_pickle: bool = False) 
     before = backbone.longest
     if to <= before:
         raise UserError(f"{model} already reads {before} tokens; --to must be more")
-    if isinstance(getattr(backbone, "positions", None), nn.Embedding):
-        table = backbone.positions.weight.detach()
+    holder, name = backbone, "positions"
+    if isinstance(getattr(backbone, "positions", None), Positions):
+        holder, name = backbone.positions, "table"
+    found = getattr(holder, name, None)
+    if isinstance(found, nn.Embedding):
+        table = found.weight.detach()
         unused = len(table) - before  # RoBERTa's table begins with rows that are never used
         rows = unused + torch.arange(to) % before
-        backbone.positions = _table(torch.cat([table[:unused], table[rows]]))
+        setattr(holder, name, _table(torch.cat([table[:unused], table[rows]])))
     backbone.config = backbone.config.model_copy(update={"positions": to})
     backbone.longest = to
     _save(loaded, loaded.tokenizer, out, f"{model} with {to:,} positions instead of {before:,}")
@@ -93,7 +105,7 @@ def propose(
 
 def extend_vocabulary(model: str, words: Sequence[str], out: str, allow_pickle: bool = False) -> dict[str, Any]:
     """The same model with these words as entries of their own."""
-    loaded = load_model(model, pickle=allow_pickle)
+    loaded = _with_a_table(model, allow_pickle)
     tokenizer = _wordpiece(model)
     fresh = [word for word in dict.fromkeys(words) if word not in set(tokenizer.vocabulary)]
     wider = tokenizer.with_vocabulary([*tokenizer.vocabulary, *fresh])
@@ -135,7 +147,7 @@ def shrink_vocabulary(
     """The same model with only the entries that a corpus, or some texts, use."""
     if (corpus is None) == (not texts):
         raise UserError("say what the vocabulary is for: --corpus DIR, or texts")
-    loaded = load_model(model, pickle=allow_pickle)
+    loaded = _with_a_table(model, allow_pickle)
     tokenizer = _wordpiece(model)
     used = np.zeros(tokenizer.size, bool)
     if corpus is not None:

@@ -11,7 +11,7 @@ Notable choices
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ class WordVectors:
 
     words: list[str]
     vectors: np.ndarray  # (V, W) float32
+    spelt: Callable[[str], np.ndarray] | None = None  # the vector of a word without an entry, where a model has such
 
     @staticmethod
     def open(path: str) -> WordVectors:
@@ -64,19 +65,30 @@ class WordVectors:
             raise UserError(f"'{word}' has no vector.{suggest(word, self.words[:20_000])}")
         return found
 
+    def knows(self, word: str) -> bool:
+        return word in self.ids or word.lower() in self.folded
+
+    def direction(self, word: str) -> np.ndarray:
+        """(W,): at length 1; a word without an entry is spelt where the model can."""
+        if self.spelt is None or self.knows(word):
+            found: np.ndarray = self.directions[self.id(word)]
+            return found
+        vector = self.spelt(word)
+        return vector / max(1e-12, float(np.linalg.norm(vector)))
+
     def similar(self, word: str, count: int = 10) -> list[dict[str, Any]]:
-        return self._nearest(self.directions[self.id(word)], [self.id(word)], count)
+        return self._nearest(self.direction(word), [word], count)
 
     def analogy(self, a: str, b: str, c: str, count: int = 10) -> list[dict[str, Any]]:
         """`a` is to `b` as `c` is to ...?"""
-        known = [self.id(word) for word in (a, b, c)]
-        first, second, third = self.directions[known]
-        return self._nearest(second - first + third, known, count)
+        first, second, third = (self.direction(word) for word in (a, b, c))
+        return self._nearest(second - first + third, [a, b, c], count)
 
-    def _nearest(self, wanted: np.ndarray, but: Sequence[int], count: int) -> list[dict[str, Any]]:
+    def _nearest(self, wanted: np.ndarray, but: Sequence[str], count: int) -> list[dict[str, Any]]:
         scores = self.directions @ (wanted / max(1e-12, float(np.linalg.norm(wanted))))
-        scores[list(but)] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(set(but)))]
+        barred = {self.id(word) for word in but if self.knows(word)}
+        scores[list(barred)] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(barred))]
         return [{"word": self.words[id], "similarity": float(scores[id])} for id in best]
 
 
@@ -151,8 +163,19 @@ def _of_model(path: str) -> WordVectors:
     special = set(tokenizer.roles.values())
     starts = [bool(row[-1]) for row in tokenizer.word_starts([np.array([id]) for id in range(tokenizer.size)])]
     kept = [id for id in range(tokenizer.size) if starts[id] and tokenizer.token(id) not in special]
-    table = loaded.learner.backbone.token_table().detach().float().cpu().numpy()
-    return WordVectors([tokenizer.shown(id).strip() for id in kept], table[kept])
+    backbone = loaded.learner.backbone
+    if not backbone.has_table:
+        raise UserError(f"{path}: this model makes words of characters and has no vectors of its own for them")
+    table = backbone.token_table().detach().float().cpu().numpy()
+
+    def spelt(word: str) -> np.ndarray:
+        normaliser: Any = tokenizer._tokenizer.normalizer
+        word = str(normaliser.normalize_str(word)).strip() if normaliser else word
+        vector: np.ndarray = backbone.vector_of(word).detach().float().cpu().numpy()  # type: ignore[operator]
+        return vector
+
+    words = [tokenizer.shown(id).strip() for id in kept]
+    return WordVectors(words, table[kept], spelt if hasattr(backbone, "vector_of") else None)
 
 
 def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:

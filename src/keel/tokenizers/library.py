@@ -36,6 +36,7 @@ class LibraryTokenizer:
     lowercase = False
     strips_accents = False
     whole_words = False  # whether every token is one
+    open = False  # whether words without an entry keep their spelling, for a model that reads it (words.py)
 
     def __init__(self, tokenizer: Tokenizer, roles: Mapping[str, str]) -> None:
         tokenizer.no_truncation()

@@ -5,6 +5,8 @@ In: texts to count, or a folder made here. Out: one id for each word or mark, no
 Notable choices
 - It is WordPiece without pieces: a word that has no entry cannot be put together, so it is [UNK]. Everything else
   (normalising, special tokens, offsets, remembering words) is the same code.
+- A model that reads spellings takes words that have no entry as they are: to an `open` tokenizer each gets an id beyond
+  the vocabulary, which lasts as long as the tokenizer does and is written nowhere.
 - Chinese is written without spaces. Where a fair share of the texts is Chinese, a segmenter cuts it into words first
   (extra `zh`); elsewhere a Chinese character is a word by itself, as in BERT, and no segmenter is needed.
 """
@@ -33,20 +35,40 @@ class Words(WordPiece):
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
         self.segments = not self.normalisation["handle_chinese_chars"]
+        self._unlisted: dict[str, int] = {}
+        self._unlisted_words: list[str] = []
 
     @staticmethod
     def of(opened: WordPiece) -> Words:
         return Words(opened._tokenizer)
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        if not self.segments:
-            return super().encode_with_offsets(text)
-        spaced, places = _spaced(text)
+        spaced, places = _spaced(text) if self.segments else (text, None)
         ids, offsets = super().encode_with_offsets(spaced)
+        if self.open:
+            words = (spaced[a:b] for a, b in offsets)
+            ids = [self._unlisted_id(w) if id == self.unk else id for id, w in zip(ids, words, strict=True)]
+        if places is None:
+            return ids, offsets
         return ids, [(int(places[a]), int(places[b - 1]) + 1) if a < b else (int(places[a]),) * 2 for a, b in offsets]
 
+    def token(self, id: int) -> str:
+        return super().token(id) if id < self.size else self._unlisted_words[id - self.size]
+
+    def shown(self, id: int) -> str:
+        return super().shown(id) if id < self.size else self._unlisted_words[id - self.size]
+
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if self.open:
+            return [np.array(self.encode_with_offsets(text)[0], dtype=np.int32) for text in texts]
         return super()._encode([_spaced(text)[0] for text in texts] if self.segments else texts)
+
+    def _unlisted_id(self, word: str) -> int:
+        word = str(self._tokenizer.normalizer.normalize_str(word)).strip()
+        if word not in self._unlisted:
+            self._unlisted[word] = self.size + len(self._unlisted_words)
+            self._unlisted_words.append(word)
+        return self._unlisted[word]
 
 
 def learn_words(

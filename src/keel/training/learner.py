@@ -6,6 +6,7 @@ look at it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Encoding, Objective, Rows, Score, Tokenizer
+from keel.interfaces import Backbone, Batch, Encoding, Objective, Rows, Score, Spelt, Tokenizer
+from keel.tokenizers.spelling import spell
+from keel.training.encoder import Frozen
 
 
 class Once:
@@ -35,7 +38,7 @@ class Once:
 class Learner(nn.Module):
     """`view`: what the objectives look at, where it is not the backbone itself (a frozen encoder's layers)."""
 
-    def __init__(self, backbone: Backbone, objectives: dict[str, Objective], view: Backbone | None = None) -> None:
+    def __init__(self, backbone: Backbone, objectives: dict[str, Objective], view: Frozen | None = None) -> None:
         super().__init__()
         self.backbone = backbone
         self.objectives = nn.ModuleDict(objectives)
@@ -51,13 +54,29 @@ class Learner(nn.Module):
         for objective in self.objectives.values():
             rows, more = objective.prepare(rows, tokenizer)  # type: ignore[operator]
             targets |= more
-        return Batch.of(rows, targets, device, self._asked(rows, targets))
+        return self.batch(rows, tokenizer, targets, device, self._asked(rows, targets))
+
+    def batch(
+        self,
+        rows: Rows,
+        tokenizer: Tokenizer,
+        targets: dict[str, np.ndarray] | None = None,
+        device: torch.device | str = "cpu",
+        asked: np.ndarray | None = None,
+    ) -> Batch:
+        """Rows as they are, with all that the backbone reads of them."""
+        batch = Batch.of(rows, targets or {}, device, asked)
+        if self.backbone.reads_spellings:
+            batch = replace(batch, spelt=_spelt(rows, tokenizer, self.backbone.config, device))
+        return batch
 
     def _asked(self, rows: Rows, targets: dict[str, np.ndarray]) -> np.ndarray | None:
         """The places that the objectives look at together; None: all."""
         looks = {name: str(objective.looks_at) for name, objective in self.objectives.items()}
         if not looks or "all" in looks.values() or self.backbone.averages:
             return None
+        if self.view is not None and self.view.bilstm is not None:
+            return None  # whatever is asked, it reads everything
         pooled = rows.ends if self.backbone.causal else rows.starts
         found = [pooled if look == "rows" else targets[f"{name}.places"] for name, look in looks.items()]
         together = np.unique(np.concatenate(found))
@@ -99,5 +118,21 @@ class Learner(nn.Module):
         """How many answers each score will be over in this batch, known before the forward pass."""
         return {name: batch.targets[f"{name}.answers"].shape[0] for name in self.weights()}
 
+    def penalise(self) -> None:
+        """Adds to a step's gradients what does not come from any answer."""
+        if self.view is not None:
+            self.view.penalise()
+
     def named_tensors(self) -> dict[str, Tensor]:
         return {name: tensor.detach() for name, tensor in self.state_dict().items()}
+
+
+def _spelt(rows: Rows, tokenizer: Tokenizer, config: Any, device: torch.device | str) -> Spelt:
+    words, which = np.unique(rows.ids, return_inverse=True)
+    names = [tokenizer.token(id) for id in words[words >= config.vocabulary].tolist()]
+
+    def send(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(device, non_blocking=True)
+
+    none = torch.empty((0, config.spelling), dtype=torch.int16, device=device)
+    return Spelt(send(words), send(which.reshape(-1)), send(spell(names, config.spelling)) if names else none)

@@ -273,6 +273,7 @@ def _gradients(run: Run, state: State, progress: float) -> Measured:
         _objective_sum(run.learner, scores, counts).backward()
         for name, score in scores.items():
             totals[name] += torch.stack([score.loss.detach(), _right(score)])
+    run.learner.penalise()
     norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.settings.clip)
     return Measured(
         {name: (*total.tolist(), counts[name]) for name, total in totals.items()},

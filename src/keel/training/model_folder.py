@@ -169,6 +169,8 @@ def load_model(path: str | Path, pickle: bool = False) -> Loaded:
     tokenizer = open_tokenizer(folder)
     if tokenizer.size > config.vocabulary:
         raise UserError(f"{folder}: the tokenizer has {tokenizer.size} tokens, the model only {config.vocabulary}")
+    if backbone.reads_spellings:
+        tokenizer.open = True  # words without an entry keep their spelling
     return Loaded(learner.eval(), tokenizer, folder, purpose)
 
 
@@ -244,6 +246,8 @@ def _read_shape(
         if any(name.startswith(f"{OURS}.backbone.pooler.") for name in tensors):
             config = config.model_copy(update={"pooler": True})
         return type(config)(**{**config.model_dump(), **own["backbone"]}) if own.get("backbone") else config
+    except KeyError as error:
+        raise UserError(f"{folder / 'config.json'}: the key {error} is missing") from None
     except (ValueError, TypeError) as error:
         reason = " ".join(str(error).split("\n")[1:3]) or str(error)
         raise UserError(f"{folder / 'config.json'}: not a configuration Keel can use ({reason.strip()})") from None

@@ -11,10 +11,17 @@ from keel.training.settings import TrainingSettings
 
 
 def learning_rate(settings: TrainingSettings, progress: float) -> float:
-    """Linear warm-up, then decay to zero (linear, cosine) or none."""
+    """Linear warm-up, then decay to zero (linear, cosine), with the root of the steps (inverse-sqrt), or none.
+
+    A run without warm-up has no first step to fall off from: inverse-sqrt then counts from its hundredth part."""
     warmup = settings.warmup if settings.warmup < 1 else settings.warmup / settings.steps
     if progress < warmup:
         return settings.learning_rate * progress / warmup
     left = (1.0 - progress) / (1.0 - warmup)
-    shape = {"linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left)), "constant": 1.0}[settings.decay]
+    shape = {
+        "linear": left,
+        "cosine": 0.5 * (1 - math.cos(math.pi * left)),
+        "constant": 1.0,
+        "inverse-sqrt": min(1.0, math.sqrt((warmup or 0.01) / max(progress, 1e-9))),
+    }[settings.decay]
     return settings.learning_rate * max(0.0, shape)

@@ -22,7 +22,7 @@ class TrainingSettings(BaseModel):
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: orthogonal steps for the layers' matrices")
     learning_rate: float = Field(1e-3, gt=0)
     warmup: float = Field(0.06, ge=0, description="share of the run if below 1, else steps")
-    decay: Literal["linear", "cosine", "constant"] = "linear"
+    decay: Literal["linear", "cosine", "constant", "inverse-sqrt"] = "linear"
     weight_decay: float = Field(0.01, ge=0)
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.98, ge=0, lt=1)
@@ -61,6 +61,7 @@ class FinetuneSettings(TrainingSettings):
     """The same keys; the length is counted in passes over the rows, and a step in rows."""
 
     epochs: float | None = Field(3.0, gt=0, description="passes over the training rows; null: training.steps")
+    examples: int | None = Field(None, ge=1, description="learn from so many training examples only; null: all")
     batch_rows: int = Field(16, ge=1, description="examples in a step, of all its slices")
     learning_rate: float = Field(5e-5, gt=0)
     warmup: float = Field(0.1, ge=0, description="share of the run if below 1, else steps")

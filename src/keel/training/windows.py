@@ -38,9 +38,19 @@ def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
         np.concatenate([w.special for w in chosen]),
         np.ones(len(ids), bool),
         np.zeros(len(chosen), np.uint64) if keys is None else keys[order],
-        {name: np.stack([np.asarray(w.answers[name]) for w in chosen]) for name in chosen[0].answers},
+        {name: _stack([np.asarray(w.answers[name]) for w in chosen]) for name in chosen[0].answers},
         {name: np.concatenate([w.marks[name] for w in chosen]) for name in chosen[0].marks},
     )
+
+
+def _stack(answers: list[np.ndarray]) -> np.ndarray:
+    """One below the other; lists of different length are filled up with -1."""
+    if answers[0].ndim != 1 or len({len(answer) for answer in answers}) == 1:
+        return np.stack(answers)
+    table = np.full((len(answers), max(len(answer) for answer in answers)), -1, answers[0].dtype)
+    for row, answer in zip(table, answers, strict=True):
+        row[: len(answer)] = answer
+    return table
 
 
 class Source:

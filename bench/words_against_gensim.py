@@ -1,0 +1,107 @@
+"""word2vec against gensim: the same text, settings and threads, one after the other in turns. Prints JSON lines.
+
+    python bench/words_against_gensim.py CORPUS [--objective skip_gram|cbow] [--epochs 3] [--threads 2] [--rounds 1]
+        [--similarity FILE ...] [--analogies FILE ...]
+
+CORPUS is one of whole words (`keel tokenizer train --kind words`). Both learn from the very same sentences of the same
+words: those of the corpus, without words that have no entry. Evaluations are outside the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from gensim.models import Word2Vec
+
+from keel.corpus.stream import Cursor
+from keel.recipe import load
+from keel.stages.data import open_data
+from keel.stages.pretrain import build_learner
+from keel.stages.words import WordVectors, _judge_analogies, _judge_pairs
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("corpus")
+    options.add_argument("--objective", choices=("skip_gram", "cbow"), default="skip_gram")
+    options.add_argument("--epochs", type=int, default=3)
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--rounds", type=int, default=1)
+    options.add_argument("--similarity", nargs="*", default=[])
+    options.add_argument("--analogies", nargs="*", default=[])
+    given = options.parse_args()
+    torch.set_num_threads(given.threads)
+    recipe = load("word2vec" if given.objective == "skip_gram" else "word2vec-cbow")
+    data = open_data(recipe, given.corpus, None)
+    rows, names = _rows(data), data.tokenizer.vocabulary
+    barred = {data.tokenizer.unk, data.tokenizer.cls, data.tokenizer.sep, data.tokenizer.pad, data.tokenizer.mask}
+    sentences = [[names[id] for id in row.tolist() if id not in barred] for row in rows]
+    words = sum(map(len, sentences))
+    for turn in range(given.rounds):
+        for name, run in (("keel", _keel), ("gensim", _gensim)):
+            vectors, seconds = run(data, sentences, given)
+            figures = {Path(p).stem: _judge_pairs(vectors, Path(p))["spearman"] for p in given.similarity}
+            figures |= {Path(p).stem: _judge_analogies(vectors, Path(p))["accuracy"] for p in given.analogies}
+            speed = round(given.epochs * words / seconds)
+            print(json.dumps({"turn": turn, "by": name, "words_per_second": speed, **figures}), flush=True)
+
+
+def _rows(data) -> list[np.ndarray]:  # type: ignore[no-untyped-def]
+    """Every row of one epoch."""
+    found, cursor = [], Cursor()
+    while cursor.epoch == 0:
+        rows, cursor = data.streams["main"].take(cursor, 50_000)
+        found += np.split(rows.ids, np.cumsum(rows.lengths)[:-1])
+    return found
+
+
+def _keel(data, sentences, given) -> tuple[WordVectors, float]:  # type: ignore[no-untyped-def]
+    learner = build_learner(data.recipe)
+    for objective in learner.objectives.values():
+        objective.meet(data.corpus.count_tokens(data.tokenizer.size), data.tokenizer)
+    first, _ = data.streams["main"].take(Cursor(), 1000)
+    learner.learn(first, 0.0)  # compiled before the clock starts
+    rate, cursor = data.recipe.training.learning_rate, Cursor()
+    total, done = given.epochs * sum(map(len, sentences)), 0
+    began = time.perf_counter()
+    while cursor.epoch < given.epochs:
+        rows, cursor = data.streams["main"].take(cursor, data.recipe.training.batch_tokens)
+        learner.learn(rows, rate * max(1e-4, 1 - done / total))
+        done += len(rows.ids)
+    seconds = time.perf_counter() - began
+    table = learner.backbone.token_table().detach().numpy()
+    special = 5  # the first entries
+    return WordVectors(list(data.tokenizer.vocabulary)[special:], table[special:]), seconds
+
+
+def _gensim(data, sentences, given) -> tuple[WordVectors, float]:  # type: ignore[no-untyped-def]
+    settings = data.recipe.model.objectives[given.objective]
+    model = Word2Vec(
+        vector_size=data.recipe.model.backbone.width,
+        window=settings.window,
+        negative=settings.negatives,
+        sample=settings.sample,
+        ns_exponent=settings.power,
+        sg=int(given.objective == "skip_gram"),
+        min_count=1,
+        workers=given.threads,
+        alpha=data.recipe.training.learning_rate,
+    )
+    model.build_vocab(sentences)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:  # its fastest way in
+        file.writelines(" ".join(sentence) + "\n" for sentence in sentences)
+        file.flush()
+        began = time.perf_counter()
+        model.train(corpus_file=file.name, total_words=sum(map(len, sentences)), epochs=given.epochs)
+        seconds = time.perf_counter() - began
+    return WordVectors(list(model.wv.index_to_key), model.wv.vectors), seconds
+
+
+if __name__ == "__main__":
+    main()

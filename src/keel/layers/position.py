@@ -1,0 +1,46 @@
+"""Where a token stands, told to a Transformer in one of three ways.
+
+In: (T, W) embedded tokens and their positions. Out: the same with the positions added, or turns for queries and keys.
+
+sinusoid  sines and cosines of wavelengths from 2 pi to 10000 x 2 pi, added (Vaswani et al. 2017); there is no last one
+learned   a vector for each position, added; positions beyond the table do not exist
+rotary    nothing is added; queries and keys are turned (`layers/rotary.py`)
+
+Shapes: T tokens, W width, D size of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from keel.layers.rotary import Turn
+
+Kind = Literal["sinusoid", "learned", "rotary"]
+BASE = 10000.0
+
+
+class Positions(nn.Module):
+    def __init__(self, kind: Kind, width: int, heads: int, count: int) -> None:
+        super().__init__()
+        self.kind, self.size = kind, width // heads
+        self.table = nn.Embedding(count, width) if kind == "learned" else None
+
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn | None]:
+        if self.table is not None:
+            added: Tensor = self.table(positions)
+            return x + torch.nn.functional.pad(added, (0, 0, 0, len(x) - len(added))), None
+        if self.kind == "rotary":
+            return x, Turn.of(positions, self.size, BASE, len(x))
+        return x + waves(positions, x.shape[1], len(x)), None
+
+
+def waves(positions: Tensor, width: int, tokens: int) -> Tensor:
+    """(tokens, W): sin in the even columns, cos in the odd ones; what stands behind the positions is filler."""
+    half = (width + 1) // 2
+    rates = torch.exp(torch.arange(half, device=positions.device) * (-2 * math.log(BASE) / width))
+    angles = torch.nn.functional.pad(positions.float(), (0, tokens - len(positions)))[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :width]

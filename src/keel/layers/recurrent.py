@@ -1,0 +1,80 @@
+"""Recurrent networks over the rows of a flat batch, in either direction.
+
+In: (T, W) vectors of all rows end to end, longest row first, and where each token stands in its row. Out: (T, H), the
+state after each token. A row's states depend on no other row.
+
+Notable choice: torch reads rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first
+here, so packing is one permutation, and reading from the right is another.
+
+Shapes: T tokens, R rows, W and H widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from keel.interfaces import Batch
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The order in which tokens are read: by time, from one side."""
+
+    order: Tensor  # (T,)
+    together: np.ndarray  # (longest,): how many rows still have a token
+
+    @staticmethod
+    def of(batch: Batch, backwards: bool = False) -> Reading:
+        lengths = np.asarray(batch.lengths)
+        time = np.concatenate([np.arange(n)[::-1] if backwards else np.arange(n) for n in batch.lengths])
+        order = torch.from_numpy(np.argsort(time, kind="stable")).to(batch.ids.device, non_blocking=True)
+        return Reading(order, (lengths > np.arange(lengths[0])[:, None]).sum(1))
+
+
+def read(network: nn.RNNBase, x: Tensor, reading: Reading) -> Tensor:
+    """(T, H): the network's state after each token."""
+    given = x[reading.order]
+    if x.device.type == "cpu":
+        states = network(PackedSequence(given, torch.from_numpy(reading.together)))[0].data
+    else:
+        states = _read_filled(network, given, reading)
+    return torch.empty_like(states).index_copy(0, reading.order, states)
+
+
+def _read_filled(network: nn.RNNBase, x: Tensor, reading: Reading) -> Tensor:
+    """The same with rows filled up to the longest: an accelerator would have to wait for each of a pack's sizes."""
+    rows, longest = int(reading.together[0]), len(reading.together)
+    places = np.concatenate([time * rows + np.arange(count) for time, count in enumerate(reading.together)])
+    at = torch.from_numpy(places).to(x.device, non_blocking=True)
+    table = x.new_zeros(longest * rows, x.shape[1]).index_copy(0, at, x)
+    states: Tensor = network(table.unflatten(0, (longest, rows)))[0]
+    return states.flatten(0, 1).index_select(0, at)
+
+
+class BothSides(nn.Module):
+    """A network from each side, side by side: a BiLSTM or BiGRU of one layer."""
+
+    def __init__(self, width: int, cells: int, cell: Literal["lstm", "gru"] = "lstm") -> None:
+        super().__init__()
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.forwards = kind(width, cells)
+        self.backwards = kind(width, cells)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """(T, 2 x cells)"""
+        networks = (self.forwards, False), (self.backwards, True)
+        return torch.cat([read(network, x, Reading.of(batch, side)) for network, side in networks], 1)
+
+
+def whole_rows(vectors: Tensor, batch: Batch, side: int) -> Tensor:
+    """(R, W): the forward state at each row's end and the backward state at its start: both have read it all.
+
+    `side`: the width of one side; a vector may be those of several layers, two sides each."""
+    sides = vectors.unflatten(1, (-1, 2, side))
+    return torch.stack([sides[batch.ends, :, 0], sides[batch.starts, :, 1]], 2).flatten(1)

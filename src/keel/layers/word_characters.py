@@ -1,0 +1,72 @@
+"""A word's vector from its spelling: characters, convolutions of several widths, highways, a projection.
+
+In: (N, L) codes of words (`tokenizers/spelling.py`). Out: (N, W). Kim et al. 2016, as used by Peters et al. 2018.
+
+    c = max over places of relu(convolution of the characters' vectors), for each filter
+    y = g x relu(A y + a) + (1 - g) x y, g = sigmoid(B y + b), for each highway (Srivastava et al. 2015)
+    out = P y + p
+
+Notable choice: each word is followed by enough nothing that every filter also sees a place without a character. So a
+word's vector does not depend on how long the other words are, and the codes may be cut to the longest word.
+
+Shapes: N words, L codes, F filters in all, W width.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from keel.tokenizers.spelling import CODES, NOTHING
+
+CARRY = -2.0  # where gates start: a fresh highway lets nearly everything pass unchanged
+
+
+class WordCharacters(nn.Module):
+    """`filters`: widths, and how many of each."""
+
+    def __init__(self, character_width: int, filters: list[tuple[int, int]], highways: int, width: int) -> None:
+        super().__init__()
+        total = sum(count for _, count in filters)
+        self.characters = nn.Embedding(CODES, character_width, padding_idx=NOTHING)
+        self.filters = nn.ModuleList(nn.Conv1d(character_width, count, size) for size, count in filters)
+        self.highways = nn.ModuleList(Highway(total) for _ in range(highways))
+        self.projection = nn.Linear(total, width)
+        self.widest = max(size for size, _ in filters)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        x = self.characters(F.pad(_cut(codes), (0, self.widest)).long()).transpose(1, 2)
+        y = torch.cat([torch.relu(convolution(x).amax(2)) for convolution in self.filters], 1)
+        for highway in self.highways:
+            y = highway(y)
+        found: Tensor = self.projection(y)
+        return found
+
+    @torch.no_grad()
+    def begin(self, generator: torch.Generator) -> None:
+        """Weights that keep the size of what passes: of BERT's small ones nothing would be left behind all layers."""
+        self.characters.weight.normal_(0.0, 1.0, generator=generator)
+        self.characters.weight[NOTHING] = 0
+        for part in self.modules():
+            if isinstance(part, nn.Linear):
+                part.weight.normal_(0.0, part.in_features**-0.5, generator=generator)
+        for highway in self.highways:
+            highway.gate.bias.fill_(CARRY)  # type: ignore[union-attr,operator]
+
+
+class Highway(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.change = nn.Linear(width, width)
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.lerp(x, torch.relu(self.change(x)), torch.sigmoid(self.gate(x)))
+
+
+def _cut(codes: Tensor) -> Tensor:
+    """Without the columns that no word reaches. An accelerator would have to be waited for."""
+    if codes.device.type != "cpu" or not len(codes):
+        return codes
+    return codes[:, : int((codes != NOTHING).sum(1).max())]

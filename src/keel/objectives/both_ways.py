@@ -1,0 +1,146 @@
+"""Two-way language modelling (Peters et al. 2018): the next word from the left, and the one before from the right.
+
+In: rows, nothing hidden, and a backbone whose two halves never see each other's side (`backbones/elmo.py`). Out: a loss
+for each way (`both_ways` from the left, `both_ways.backward` from the right), whose exponentials are the two
+perplexities. Both ways share the words' output vectors.
+
+The output vector of a word is
+    table        a row of a table
+    characters   made of its spelling, plus a small correction of its own, widened: C(spelling) + M c_w (the CNN softmax
+                 of Jozefowicz et al. 2016), so that words spelt alike can still be told apart
+
+Notable choice: in training the softmax may be over the answer and a sample of other words that all places of a batch
+share, each once and each lowered by the logarithm of its chance to be in the sample, the answer too (Jean et al. 2015),
+so that words gain nothing by being drawn often. Held-out losses are always over the whole vocabulary.
+
+Shapes: T tokens, V words, S words of a sample, P places of one way, H width of one way's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from keel.errors import UserError
+from keel.interfaces import Backbone, Batch, Objective, Rows, Score, Tokenizer
+from keel.layers.cross_entropy import tied_cross_entropy
+from keel.randomness import uniform
+
+SAMPLE = 61  # the purpose that random numbers are for
+NEVER = -1e9  # a score that is no chance at all, with a gradient of zero
+POWER = 0.75  # of a word's count, by which it is drawn
+WAYS = ("both_ways", "both_ways.backward")  # from the left, from the right
+
+
+class BothWaysConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    output: Literal["table", "characters"] = "table"
+    sample: int | None = Field(None, ge=1, description="words of the softmax in training; null: all of them")
+    correction: int = Field(128, ge=1, description="width of a word's own correction, with output=characters")
+    weight: float = Field(1.0, gt=0)
+
+
+class BothWays(Objective):
+    name = "both_ways"
+    Config = BothWaysConfig
+    wants_counts = True
+
+    def __init__(self, config: BothWaysConfig, backbone: Backbone) -> None:
+        super().__init__()
+        if backbone.averages or not backbone.reads_spellings:
+            raise UserError("both_ways needs a backbone that reads from each side by itself: kind elmo")
+        self.config = config
+        self.weight = config.weight
+        size, width = backbone.config.vocabulary, backbone.width // 2
+        self.bias = nn.Parameter(torch.zeros(size))
+        if config.output == "table":
+            self.table: nn.Embedding | None = nn.Embedding(size, width)
+        else:
+            self.table = None
+            self.characters = backbone.make_characters()  # type: ignore[operator]
+            self.corrections = nn.Embedding(size, config.correction)
+            self.widen = nn.Linear(config.correction, width, bias=False)
+        self.counts: Tensor
+        self.register_buffer("counts", torch.ones(size, dtype=torch.int64))  # all alike until it meets a corpus
+        self._sums: np.ndarray | None = None
+
+    def meet(self, counts: np.ndarray, tokenizer: Tokenizer) -> None:
+        self.counts.copy_(torch.from_numpy(np.maximum(counts, 1)))  # what was never seen may still be asked
+        self._sums = None
+
+    def begin(self, generator: torch.Generator) -> None:
+        if self.table is None:
+            self.characters.begin(generator)
+
+    def weights(self) -> dict[str, float]:
+        return dict.fromkeys(WAYS, self.weight)
+
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
+        every = np.arange(len(rows.ids))
+        targets = {}
+        for way, step, last in zip(WAYS, (1, -1), (rows.ends, rows.starts), strict=True):
+            places = np.setdiff1d(every, last)
+            targets[f"{way}.places"] = places
+            targets[f"{way}.answers"] = rows.ids[places + step]
+        if self.config.sample and not self.counts.is_meta:
+            targets[f"{self.name}.drawn"] = self._draw(rows.keys[:1])
+        return rows, targets
+
+    def _draw(self, key: np.ndarray) -> np.ndarray:
+        """The words of a sample, each once."""
+        if self._sums is None:
+            self._sums = (self.counts.cpu().numpy().astype(np.float64) ** POWER).cumsum()
+        draws = uniform(key, SAMPLE, np.arange(self.config.sample)) * self._sums[-1]
+        return np.unique(np.searchsorted(self._sums, draws, side="right").clip(max=len(self._sums) - 1))
+
+    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
+        """(P, V): the logits from the left."""
+        return torch.addmm(self.bias, self._states(backbone, batch, self.name), self._vectors(backbone).t())
+
+    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+        score: Any = self._sampled if self.training and self.config.sample else self._full
+        return score(backbone, batch)
+
+    def _states(self, backbone: Backbone, batch: Batch, way: str) -> Tensor:
+        """(P, H): what each word of one way is guessed from."""
+        half = backbone(batch).vectors.chunk(2, 1)[WAYS.index(way)]
+        return half[batch.targets[f"{way}.places"]]
+
+    def _vectors(self, backbone: Backbone, words: Tensor | None = None) -> Tensor:
+        """(V, H), or those of some words."""
+        if self.table is not None:
+            return self.table.weight if words is None else self.table(words)
+        spellings = backbone.spellings if words is None else backbone.spellings[words]  # type: ignore[index]
+        own = self.corrections.weight if words is None else self.corrections(words)
+        found: Tensor = self.characters(spellings) + self.widen(own)
+        return found
+
+    def _full(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+        vectors, scores = self._vectors(backbone), {}
+        for way in WAYS:
+            answers = batch.targets[f"{way}.answers"]
+            loss, right = tied_cross_entropy(self._states(backbone, batch, way), vectors, self.bias, answers)
+            scores[way] = Score(loss, right, len(answers))
+        return scores
+
+    def _sampled(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+        drawn, scores = batch.targets[f"{self.name}.drawn"], {}
+        shares = self.counts.double() ** POWER
+        chances = -torch.expm1(self.config.sample * torch.log1p(-shares / shares.sum()))  # to be in the sample
+        lowered = (self.bias - chances.log().to(self.bias.dtype)).float()
+        vectors = self._vectors(backbone, drawn)
+        for way in WAYS:
+            answers = batch.targets[f"{way}.answers"]
+            states = self._states(backbone, batch, way)
+            own = self._vectors(backbone, answers)
+            right = (states.float() * own.float()).sum(1) + lowered[answers]
+            others = (states @ vectors.t()).float() + lowered[drawn]
+            others = others.masked_fill(drawn == answers[:, None], NEVER)
+            loss = torch.logaddexp(torch.logsumexp(others, 1), right) - right
+            scores[way] = Score(loss.sum(), (right > others.max(1).values).sum(), len(answers))
+        return scores

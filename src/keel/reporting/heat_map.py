@@ -1,0 +1,46 @@
+"""A table of numbers from 0 to 1 as a picture: attention maps and the like, as one SVG.
+
+In: what the rows and columns are called, and the numbers. Out: one `<svg>` element, complete in itself.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+CELL, LETTER, EDGE, TITLE = 22, 7.2, 8, 26
+
+
+def heat_map(title: str, rows: list[str], columns: list[str], values: Any) -> str:
+    """`values` (rows, columns); the darkest cell is the largest number of all."""
+    left = EDGE + LETTER * max(map(len, rows), default=0) + 6
+    top = TITLE + LETTER * max(map(len, columns), default=0) + 10
+    width = max(left + CELL * len(columns) + EDGE, EDGE + LETTER * len(title))
+    height = top + CELL * len(rows) + EDGE
+    largest = max((float(v) for line in values for v in line), default=1.0) or 1.0
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(title)}" '
+        'font-family="system-ui, sans-serif" font-size="12">',
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="var(--surface, #ffffff)"/>',
+        f'<text x="{EDGE}" y="17" font-size="13" fill="var(--text, #1a1a1a)">{escape(title)}</text>',
+    ]
+    for number, name in enumerate(columns):
+        x, y = left + CELL * (number + 0.5) + 4, top - 6
+        parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" transform="rotate(-90 {x:.1f} {y:.1f})" '
+            f'fill="var(--text, #1a1a1a)">{escape(name)}</text>'
+        )
+    for line, name in enumerate(rows):
+        y = top + CELL * line
+        parts.append(
+            f'<text x="{left - 6:.1f}" y="{y + 15:.1f}" text-anchor="end" fill="var(--text, #1a1a1a)">'
+            f"{escape(name)}</text>"
+        )
+        for column, value in enumerate(values[line]):
+            parts.append(
+                f'<rect x="{left + CELL * column:.1f}" y="{y:.1f}" width="{CELL - 1}" height="{CELL - 1}" '
+                f'fill="var(--series-0, #1d63c4)" fill-opacity="{float(value) / largest:.3f}">'
+                f"<title>{escape(name)} - {escape(columns[column])}: {float(value):.3f}</title></rect>"
+            )
+    return "".join([*parts, "</svg>"])

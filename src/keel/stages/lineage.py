@@ -1,0 +1,357 @@
+"""`keel compare lineage`: word2vec, ELMo, translators, BERT and its kin on the same tasks, on the user's own data.
+
+In: members (recipes to be trained here, or models that are there), corpora, labelled tasks. Out: a folder with every
+model trained here, every result, `comparison.json`, and a page with scores, costs and learning curves.
+
+Notable choices
+- Each member is used in two ways: `features`, the encoder frozen, a learned mix of its layers read by the same BiLSTM
+  for all; and `tuned`, all weights learning under the task's own head. So a static vector and BERT meet on equal terms
+  once, and each at its best the other time.
+- Members that read whole words get the corpus of words, if there is one; all others the other corpus.
+- All members see the same examples, splits and seeds. With `sizes`, fewer examples are always among more.
+- What is finished is not repeated: --resume goes on, inside a run too.
+- Speed and memory are those of a fresh process that answers the development data.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keel import recipe as recipes
+from keel.catalog import find
+from keel.checkpoint import write_file
+from keel.corpus.store import Corpus
+from keel.errors import Stopped, UserError
+from keel.interfaces import Table
+from keel.reporting.report import write_comparison
+from keel.reporting.svg import Series
+from keel.stages.compare import (
+    RESULTS,
+    LabelledTask,
+    begin_comparison,
+    check_tasks,
+    finetuned,
+    model_figures,
+    pretrained,
+    shown,
+    spread,
+)
+from keel.stages.finetune import finetune
+from keel.training.model_folder import load_model
+
+FEATURES = (
+    "encoder.use=frozen",
+    "encoder.layers=mix",
+    "encoder.bilstm={cells: 128}",
+    "encoder.dropout=null",
+    "training.learning_rate=1e-3",
+    "training.epochs=8",  # a BiLSTM starts from nothing
+)
+WAYS = {"features": FEATURES, "tuned": ()}
+
+
+@dataclass(frozen=True)
+class Member:
+    """`NAME=FOLDER`: a model that is there; or the name of a recipe, or its file: one to be trained here."""
+
+    name: str
+    folder: str | None = None
+    recipe: str | None = None
+
+    @staticmethod
+    def parse(given: str) -> Member:
+        name, equals, folder = given.partition("=")
+        if equals:
+            if not name or not folder:
+                raise UserError(f"{given}: expected NAME=FOLDER, or the name of a recipe")
+            return Member(name, folder=folder)
+        return Member(Path(given).stem, recipe=given)
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether it is made for whole words."""
+        if self.folder:
+            backbone: Any = load_model(self.folder).learner.backbone
+        else:
+            assert self.recipe is not None
+            backbone = find("backbones", recipes.load(self.recipe).model.backbone.kind)  # type: ignore[attr-defined]
+        return bool(backbone.averages or backbone.reads_spellings)
+
+
+@dataclass(frozen=True)
+class Plan:
+    members: list[Member]
+    corpus: str | None
+    words_corpus: str | None
+    budget: str | None
+    ways: list[str]
+    task_seeds: int
+    sizes: list[int] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
+    tasks: list[LabelledTask] = field(default_factory=list)
+    features_overrides: list[str] = field(default_factory=list)
+
+
+def compare_lineage(
+    members: Sequence[str],
+    *,
+    out: str,
+    tasks: Sequence[LabelledTask],
+    corpus: str | None = None,
+    words_corpus: str | None = None,
+    budget: str | None = None,
+    ways: Sequence[str] = tuple(WAYS),
+    task_seeds: int = 3,
+    sizes: Sequence[int] = (),
+    overrides: Sequence[str] = (),
+    features_overrides: Sequence[str] = (),
+    resume: bool = False,
+    threads: int | None = None,
+    device: str = "auto",
+    report: Callable[[str], None] | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Trains what is not there, runs all tasks, and returns one row of figures for each member and way."""
+    say = report or (lambda _: None)
+    plan = Plan(
+        [Member.parse(given) for given in members],
+        corpus,
+        words_corpus,
+        budget,
+        list(ways),
+        task_seeds,
+        sorted(sizes),
+        list(overrides),
+        list(tasks),
+        list(features_overrides),
+    )
+    _check(plan)
+    folder = Path(out)
+    begin_comparison(folder, asdict(plan), resume)
+    machine = {"threads": threads, "device": device, "quiet": quiet}
+    runs: list[dict[str, Any]] = []
+
+    def keep() -> dict[str, Any]:
+        result = {"out": out, "plan": asdict(plan), "rows": _rows(plan, runs), "runs": runs}
+        write_file(folder / RESULTS, json.dumps(result, indent=2))
+        _write_page(folder, plan, result)
+        return result
+
+    try:
+        for member in plan.members:
+            say(f"{member.name}: " + ("is there" if member.folder else f"training {budget}"))
+            runs.append({"member": member.name, **_model(member, plan, folder, machine)})
+        for way in plan.ways:
+            for task in plan.tasks:
+                for run in runs:
+                    say(f"{task.name}, {way}: {run['member']}")
+                    _run_task(run, task, way, plan, folder, machine)
+                    keep()
+    except Stopped:
+        raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
+    return keep()
+
+
+def _check(plan: Plan) -> None:
+    names = [member.name for member in plan.members]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UserError("a comparison needs two members at least, of different names")
+    if not plan.tasks:
+        raise UserError("a lineage is compared on tasks: give --task NAME=KIND:TRAIN:DEV")
+    if not plan.ways:
+        raise UserError(f"say how members are used: {', '.join(WAYS)}, or both")
+    for way in plan.ways:
+        if way not in WAYS:
+            raise UserError(f"there is no way '{way}' to use an encoder; choose from {', '.join(WAYS)}")
+    check_tasks(plan.tasks)
+    for member in plan.members:
+        if member.folder:
+            load_model(member.folder)
+            continue
+        assert member.recipe is not None
+        recipes.load(member.recipe, plan.overrides)
+        if plan.budget is None:
+            raise UserError(
+                f"{member.name} is to be trained here: say for how long (--budget 15m), or give NAME=FOLDER"
+            )
+        Corpus.open(Path(_corpus_for(member, plan)))
+
+
+def _corpus_for(member: Member, plan: Plan) -> str:
+    chosen = (plan.words_corpus if member.reads_words else None) or plan.corpus
+    if chosen is None:
+        raise UserError(f"{member.name} is to be trained here: give --corpus, or NAME=FOLDER")
+    return chosen
+
+
+def _model(member: Member, plan: Plan, folder: Path, machine: dict[str, Any]) -> dict[str, Any]:
+    if member.folder:
+        return model_figures(Path(member.folder))
+    assert member.recipe is not None
+    place = folder / member.name / "model"
+    return pretrained(member.recipe, 1, place, _corpus_for(member, plan), plan.overrides, plan.budget, None, machine)
+
+
+def _run_task(
+    run: dict[str, Any], task: LabelledTask, way: str, plan: Plan, folder: Path, machine: dict[str, Any]
+) -> None:
+    """All seeds with all examples, one seed with fewer, and the cost of an answer."""
+    place = folder / run["member"]
+    changes = [*WAYS[way], *(plan.features_overrides if way == "features" else [])]
+    found = run["tasks"].setdefault(task.name, {}).setdefault(way, {})
+    found["all"] = [
+        finetuned(run["model"], task, [*changes, f"training.seed={turn}"], place / f"{task.name}-{way}-{turn}", machine)
+        for turn in range(1, plan.task_seeds + 1)
+    ]
+    for size in plan.sizes:
+        fewer = [*changes, "training.seed=1", f"training.examples={size}"]
+        out = place / f"{task.name}-{way}-of-{size}"
+        found[str(size)] = [finetuned(run["model"], task, fewer, out, machine)]
+    cost = place / f"{task.name}-{way}-cost.json"
+    if not cost.is_file():
+        write_file(cost, json.dumps(_cost(run["model"], task, changes, place / "kept", machine)))
+    found["cost"] = json.loads(cost.read_text(encoding="utf-8"))
+
+
+def _cost(
+    model: str, task: LabelledTask, changes: Sequence[str], place: Path, machine: dict[str, Any]
+) -> dict[str, Any]:
+    """Texts a second and the largest memory of a process that answers the development data."""
+    import shutil
+
+    shutil.rmtree(place, ignore_errors=True)
+    given = [*task.overrides, *changes, "training.examples=64", "training.epochs=1"]
+    finetune(model, task.kind, train=task.train, dev=task.dev, out=str(place), overrides=given, **machine)
+    command = [sys.executable, "-m", "keel.stages.cost", str(place), task.dev]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    shutil.rmtree(place)
+    if done.returncode:
+        raise UserError(f"{model}: its answers to {task.dev} could not be timed: {done.stderr.strip()[-300:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _rows(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each member and way; the best mean of all tasks first."""
+    rows = []
+    for run in runs:
+        for way in plan.ways:
+            scores: dict[str, Any] = {}
+            for task in plan.tasks:
+                found = run["tasks"].get(task.name, {}).get(way)
+                if found and found.get("all"):
+                    results = found["all"]
+                    values = [r[r["headline"]] for r in results if r[r["headline"]] is not None]
+                    scores[task.name] = {"figure": results[0]["headline"], **spread(values)}
+            means = [scores.get(task.name, {}).get("mean") for task in plan.tasks]
+            row = {"member": run["member"], "way": way, "tasks": scores}
+            row |= {key: run[key] for key in ("parameters", "tokens", "seconds")}
+            row["mean_score"] = None if None in means else sum(means) / len(means)
+            rows.append(row)
+    return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))
+
+
+def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
+    rows, runs = result["rows"], result["runs"]
+    names = [task.name for task in plan.tasks]
+    table = Table(
+        "Members, the best first",
+        ["member", "used as", *names, "mean"],
+        [
+            [
+                row["member"],
+                row["way"],
+                *(shown(row["tasks"][name]) if name in row["tasks"] else "" for name in names),
+                float("nan") if row["mean_score"] is None else row["mean_score"],
+            ]
+            for row in rows
+        ],
+        f"The headline figure on the development data, mean and standard deviation over {plan.task_seeds} seeds. "
+        "features: the encoder frozen, a learned mix of its layers read by a BiLSTM. tuned: everything learns.",
+    )
+    cost = Table(
+        "What they cost",
+        ["member", "parameters", "training minutes", "tokens seen", "used as", "task", "answers/s", "memory MB"],
+        [
+            [
+                run["member"],
+                run["parameters"],
+                run["seconds"] / 60,
+                run["tokens"],
+                way,
+                name,
+                round(found[way]["cost"]["per_second"], 1),
+                round(found[way]["cost"]["megabytes"]),
+            ]
+            for run in runs
+            for name, found in run["tasks"].items()
+            for way in plan.ways
+            if "cost" in found.get(way, {})
+        ],
+        "Answers per second and memory of a fresh process, over the development data, on this machine.",
+    )
+    tables = [table, cost, *_label_tables(plan, runs)]
+    write_comparison(folder, f"A lineage of {len(plan.members)}", _charts(plan, runs), tables, _facts(plan))
+
+
+def _label_tables(plan: Plan, runs: list[dict[str, Any]]) -> list[Table]:
+    """F1 of each label, mean over seeds."""
+    tables = []
+    for task in plan.tasks:
+        rows, labels = [], list[str]()
+        for run in runs:
+            for way in plan.ways:
+                results = run["tasks"].get(task.name, {}).get(way, {}).get("all", [])
+                found = [r["by_label"] for r in results if r.get("by_label")]
+                if found:
+                    labels = labels or list(found[0])
+                    means = [sum(one.get(name, 0.0) for one in found) / len(found) for name in labels]
+                    rows.append([run["member"], way, *means])
+        tables += [Table(f"{task.name}: F1 by label", ["member", "used as", *labels], rows)] if rows else []
+    return tables
+
+
+def _charts(plan: Plan, runs: list[dict[str, Any]]) -> list[tuple[str, list[Series], str, str]]:
+    charts = []
+    for task in plan.tasks:
+        for way in plan.ways:
+            dots, curves = [], []
+            for colour, run in enumerate(runs):
+                found = run["tasks"].get(task.name, {}).get(way, {})
+                if not found.get("all"):
+                    continue
+                mean = spread([r[r["headline"]] for r in found["all"] if r[r["headline"]] is not None])["mean"]
+                score = float("nan") if mean is None else mean
+                dots.append(Series(run["member"], [(run["seconds"] / 60, score)], "dots", colour))
+                points = [(float(size), _score(found[str(size)][0])) for size in plan.sizes if str(size) in found]
+                points.append((float(found["all"][0]["examples"]), score))
+                curves.append(Series(run["member"], sorted(points), "marks", colour))
+            if dots:
+                charts.append((f"{task.name}, {way}: score against cost", dots, "training minutes", "score"))
+            if curves and plan.sizes:
+                charts.append((f"{task.name}, {way}: learning curve", curves, "training examples", "score"))
+    return charts
+
+
+def _score(result: dict[str, Any]) -> float:
+    value = result[result["headline"]]
+    return float("nan") if value is None else float(value)
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    return {
+        "corpus": plan.corpus,
+        "corpus of words": plan.words_corpus,
+        "trained for": plan.budget,
+        "members": [m.name + (f": {m.folder}" if m.folder else "") for m in plan.members],
+        "seeds of each task": plan.task_seeds,
+        "sizes": plan.sizes or None,
+        "changed for all": plan.overrides or None,
+        "tasks": [f"{t.name}: {t.kind} {t.train} -> {t.dev} {' '.join(t.overrides)}".strip() for t in plan.tasks],
+    }

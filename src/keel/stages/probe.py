@@ -1,0 +1,218 @@
+"""`keel probe`: what each layer of an encoder knows, asked by the simplest means there are.
+
+In: a model, and words with labels (CoNLL columns, spans) or with senses. Out: one figure for each layer.
+
+tags    a linear classifier on the frozen vectors of one layer at a time (Tenney et al. 2019; Liu et al. 2019)
+senses  no learning at all: each sense of a word is the mean of its vectors in the training texts, and a word has the
+        sense whose mean is nearest (Peters et al. 2018; Melamud et al. 2016)
+
+Notable choices
+- A baseline that sees no context stands beside the layers: each word's most frequent label, or sense. What a layer has
+  above it is what it knows of the context.
+- Vectors are standardised before the classifier, so that no layer wins by the size of its numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from keel.catalog import find
+from keel.errors import UserError
+from keel.interfaces import Table, Window
+from keel.reporting.report import write_comparison
+from keel.reporting.svg import Series
+from keel.stages.finetune import say_oddities
+from keel.stages.run import find_device
+from keel.text.labelled import LabelledData
+from keel.text.senses import Occurrence, read_senses
+from keel.tokenizers.frame import frame
+from keel.training.machine import prepare_cpu
+from keel.training.model_folder import Loaded, load_model
+from keel.training.windows import batches, to_rows
+
+EPOCHS, ROWS, RATE = 15, 512, 1e-2
+
+
+def probe(
+    model: str,
+    *,
+    train: str,
+    dev: str,
+    senses: bool = False,
+    text: str | None = None,
+    label: str | None = None,
+    examples: int = 5000,
+    seed: int = 1,
+    out: str | None = None,
+    device: str = "auto",
+    allow_pickle: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """The figure of each layer, lowest first; `examples` training texts at the most."""
+    say = report or (lambda _: None)
+    prepare_cpu()
+    loaded = load_model(model, pickle=allow_pickle)
+    loaded.learner.to(find_device(device))
+    if out and Path(out).exists() and any(Path(out).iterdir()):
+        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    ask = _probe_senses if senses else _probe_tags
+    found = ask(loaded, train, dev, LabelledData(text=text, label=label), examples, seed, say)
+    result = {"model": model, "train": train, "dev": dev, **found}
+    if out:
+        _write_page(Path(out), result)
+    return result
+
+
+def _probe_tags(
+    loaded: Loaded, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    kind = find("tasks", "tag")
+    task = kind(kind.Config(), data.model_copy(update={"length": min(128, loaded.learner.backbone.longest)}))
+    given, rejected = task.read(train)
+    asked, more = task.read(dev)
+    if not given or not asked:
+        raise UserError(f"{train if not given else dev}: no row can be used")
+    task = task.settle(given)
+    say_oddities(task, [*given, *asked], [*rejected, *more], say)
+    given = given[:most]
+    say(f"{len(given):,} texts to learn from, {len(asked):,} to judge by")
+    windows, _ = task.windows(given, loaded.tokenizer)
+    dev_windows, _ = task.windows(asked, loaded.tokenizer)
+    learnt = np.concatenate([w.marks["tag"][w.marks["tag"] >= 0] for w in windows])
+    counts = [int((w.marks["tag"] >= 0).sum()) for w in dev_windows]
+    left, right = _layers(loaded, windows, _marked), _layers(loaded, dev_windows, _marked)
+    layers = []
+    for number, (x, y) in enumerate(zip(left, right, strict=True)):
+        guesses = _linear(x, learnt, y, len(task.config.labels), seed)
+        parts = np.split(np.stack([guesses, np.ones(len(guesses))], 1), np.cumsum(counts)[:-1])
+        layers.append(task.score(asked, task.answer(asked, dev_windows, parts)))
+        say(f"layer {number}: {task.headline} {layers[-1][task.headline]:.4f}")
+    baseline = task.score(asked, _by_word(task, given, asked))
+    return {"figure": task.headline, "layers": layers, "baseline": baseline}
+
+
+def _by_word(task: Any, given: Sequence[Any], asked: Sequence[Any]) -> list[dict[str, Any]]:
+    """Each word's most frequent label, whatever stands around it; the most frequent of all for a new word."""
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for example in given:
+        for (a, b), tag in zip(example.words, example.tags, strict=True):
+            seen[example.text[a:b]][tag] += 1
+    usual = sum(seen.values(), Counter()).most_common(1)[0][0]
+    best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
+    answers = []
+    for example in asked:
+        tags = [best.get(example.text[a:b], usual) for a, b in example.words]
+        answers.append(task._shown(example, tags, [1.0] * len(tags)))
+    return answers
+
+
+def _linear(x: np.ndarray, labels: np.ndarray, asked: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """The labels that a softmax regression gives."""
+    mean, spread = x.mean(0), x.std(0) + 1e-6
+    inputs, answers = torch.from_numpy((x - mean) / spread), torch.from_numpy(labels)
+    layer = torch.nn.Linear(x.shape[1], count)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=RATE)
+    generator = torch.Generator().manual_seed(seed)
+    for epoch in range(EPOCHS):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * (1 - epoch / EPOCHS)
+        for places in torch.randperm(len(inputs), generator=generator).split(ROWS):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(layer(inputs[places]), answers[places]).backward()
+            optimizer.step()
+    with torch.no_grad():
+        found: np.ndarray = layer(torch.from_numpy((asked - mean) / spread)).argmax(1).numpy()
+    return found
+
+
+def _probe_senses(
+    loaded: Loaded, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    (given, rejected), (asked, more) = read_senses(train), read_senses(dev)
+    for bad in [*rejected, *more][:5]:
+        say(f"left out: {bad}")
+    given = given[:most]
+    known: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in given:
+        known[one.word][one.sense] += 1
+    kept = [one for one in asked if len(known[one.word]) > 1]
+    if not kept:
+        raise UserError(f"{dev}: none of its words has two senses in {train}")
+    say(f"{len(kept):,} of {len(asked):,} words have more than one sense in the training texts; these are asked")
+    left, right = (_layers(loaded, *_spans(loaded, part)) for part in (given, kept))
+    layers = []
+    for x, y in zip(left, right, strict=True):
+        x, y = (v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (x, y))
+        sums: dict[tuple[str, str], Any] = defaultdict(float)
+        for one, vector in zip(given, x, strict=True):
+            sums[one.word, one.sense] = sums[one.word, one.sense] + vector
+        means = {key: total / max(1e-12, float(np.linalg.norm(total))) for key, total in sums.items()}
+        guesses = [max(known[o.word], key=lambda s: float(means[o.word, s] @ v)) for o, v in zip(kept, y, strict=True)]
+        layers.append({"accuracy": float(np.mean([g == o.sense for g, o in zip(guesses, kept, strict=True)]))})
+    usual = [known[one.word].most_common(1)[0][0] == one.sense for one in kept]
+    return {"figure": "accuracy", "layers": layers, "baseline": {"accuracy": float(np.mean(usual))}}
+
+
+def _spans(
+    loaded: Loaded, occurrences: Sequence[Occurrence]
+) -> tuple[list[Window], Callable[[Window, np.ndarray], np.ndarray]]:
+    """Windows that hold each occurrence, and what to take of their vectors: the mean over the word's tokens."""
+    room = min(510, loaded.learner.backbone.longest - 2)
+    windows = []
+    for number, one in enumerate(occurrences):
+        ids, offsets = loaded.tokenizer.encode_with_offsets(one.text)
+        inside = [n for n, (a, b) in enumerate(offsets) if a < one.end and one.start < b]
+        if not inside:
+            raise UserError(f"the tokenizer leaves nothing of '{one.text[one.start : one.end]}'")
+        first = max(0, min(inside[0] - room // 2, len(ids) - room))
+        kept = np.asarray(ids[first : first + room])
+        places = [n - first + 1 for n in inside if n - first < room]
+        windows.append(Window(*frame(loaded.tokenizer, [kept]), number, place=places))
+    return windows, lambda window, vectors: vectors[window.place].mean(0, keepdims=True)
+
+
+def _marked(window: Window, vectors: np.ndarray) -> np.ndarray:
+    found: np.ndarray = vectors[window.marks["tag"] >= 0]
+    return found
+
+
+@torch.no_grad()
+def _layers(
+    loaded: Loaded, windows: Sequence[Window], take: Callable[[Window, np.ndarray], np.ndarray]
+) -> list[np.ndarray]:
+    """For each layer what is taken of every window, in the given order."""
+    backbone = loaded.learner.backbone.eval()
+    device = next(backbone.parameters()).device
+    found: list[list[np.ndarray]] = [[] for _ in windows]
+    for group in batches([len(w.ids) for w in windows]):
+        chosen = [windows[i] for i in group]
+        batch = loaded.learner.batch(to_rows(chosen), loaded.tokenizer, device=device)
+        layers = [layer.float().cpu().numpy() for layer in backbone(batch, every_layer=True).layers]
+        stops = np.cumsum([len(w.ids) for w in chosen])[:-1]
+        for layer in layers:
+            for i, window, part in zip(group, chosen, np.split(layer, stops), strict=True):
+                found[i].append(take(window, part))
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+
+def _write_page(folder: Path, result: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    figure = result["figure"]
+    points = [(float(number), layer[figure]) for number, layer in enumerate(result["layers"])]
+    usual = result["baseline"][figure]
+    series = [
+        Series("layers", points, "marks"),
+        Series("each word's most frequent", [(points[0][0], usual), (points[-1][0], usual)], "line", 1),
+    ]
+    table = Table("Layers", ("layer", figure), [(n, value) for n, value in points], "Layer 0 is below all context.")
+    facts = {key: result[key] for key in ("model", "train", "dev")} | {"without context": usual}
+    title = f"What the layers of {Path(result['model']).name} know"
+    write_comparison(folder, title, [(figure, series, "layer", figure)], [table], facts)

@@ -1,0 +1,87 @@
+"""`keel translate`: what a translator makes of texts, and where it looked.
+
+In: a model folder, texts. Out: translations in the given order; for one text a picture of its attention.
+
+Notable choice: a blank line of a file stays a blank line, so that line n of the output is line n of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from keel.errors import UserError
+from keel.interfaces import Window
+from keel.stages.model import Model
+from keel.tasks.translate import TranslateObjective
+from keel.training.windows import to_rows
+
+
+def open_translator(
+    path: str,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    device: str = "auto",
+    allow_pickle: bool = False,
+) -> Model:
+    """A translator, with another search than it was trained with where one is asked for."""
+    model = Model.load(path, allow_pickle, device)
+    if model.task is None or model.task.config.kind != "translate":
+        raise UserError(f"{path}: this model does not translate; make one with `keel finetune ... translate`")
+    if (beam is not None and beam < 1) or (length_penalty is not None and length_penalty < 0):
+        raise UserError("a beam is 1 at least, and a length penalty 0 at least")
+    asked = {"beam": beam, "length_penalty": length_penalty}
+    changes = {name: value for name, value in asked.items() if value is not None}
+    config = type(model.task.config)(**(model.task.config.model_dump() | changes))
+    model.task = type(model.task)(config, model.task.data)
+    _objective(model).config = config
+    return model
+
+
+def translate(model: Model, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """One answer for each text; a blank text has a blank translation."""
+    given = [number for number, text in enumerate(texts) if text.strip()]
+    found: list[dict[str, Any]] = [{"translation": "", "score": 0.0} for _ in texts]
+    for number, answer in zip(given, model.predict([texts[n] for n in given]), strict=True):
+        found[number] = answer
+    return found
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How much each written token looked at each token read."""
+
+    written: list[str]
+    read: list[str]
+    weights: np.ndarray  # (layers, heads, written, read)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(written, read): over all layers and heads."""
+        found: np.ndarray = self.weights.mean((0, 1))
+        return found
+
+
+def attention(model: Model, text: str) -> tuple[str, Attention]:
+    """The translation of a text, and where the decoder looked for each of its tokens and its end."""
+    (answer,) = model.predict([text])
+    tokenizer, objective = model.tokenizer, _objective(model)
+    (window,), _ = model.task.windows([model.task.example(text)], tokenizer)
+    written = tokenizer.encode([answer["translation"]])[0][: objective.config.longest - 1]
+    right = np.concatenate([[tokenizer.cls], written, [tokenizer.sep]]).astype(np.int64)
+    rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": right})])
+    batch = model.learner.prepare(rows, tokenizer, model.device)
+    with torch.inference_mode():
+        weights = objective.look(model.learner.seen, batch)
+    shown = [[tokenizer.shown(int(id)).strip() for id in ids] for ids in (right[1:], window.ids)]
+    return answer["translation"], Attention(shown[0], shown[1], weights.float().cpu().numpy())
+
+
+def _objective(model: Model) -> TranslateObjective:
+    objective = model.learner.objectives["translate"]
+    assert isinstance(objective, TranslateObjective)
+    return objective

@@ -1,0 +1,99 @@
+"""Parallel texts: a text and its translation, from two files or from one table.
+
+In: `train.en,train.de` (line n of one is line n of the other; each also .gz), or one .tsv, .csv or .jsonl with a column
+for each side. Out: pairs, and the rows that cannot be used with their reasons.
+
+Notable choice: two files of different length are refused as a whole. A missing line anywhere moves all that follow, and
+every pair behind it would teach a wrong translation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from keel.errors import UserError
+from keel.text.labelled import LabelledData, as_text, read_examples
+from keel.text.tables import TABLES, Rejected, kind_of, not_unicode, read_lines
+
+
+@dataclass(frozen=True)
+class Pair:
+    text: str
+    answer: str | None  # its translation; None: not known
+    where: str = ""
+
+
+def two_files(path: str) -> tuple[str, str] | None:
+    """The two files of `a,b`; None: it is one file."""
+    left, comma, right = path.partition(",")
+    return (left, right) if comma and not Path(path).exists() else None
+
+
+def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
+    """`translated`: whether the translations are wanted too."""
+    names = two_files(path)
+    if names is None:
+        return _from_table(path, data, translated)
+    left, right = (_lines(name) for name in names)
+    if len(left) != len(right):
+        shorter, longer = (0, 1) if len(left) < len(right) else (1, 0)
+        count = min(len(left), len(right))
+        raise UserError(
+            f"{names[longer]}, line {count + 1}: has no counterpart, for {names[shorter]} ends with line {count}; "
+            "line n of one file must translate line n of the other"
+        )
+    pairs, rejected = [], []
+    for number, (text, answer) in enumerate(zip(left, right, strict=True), 1):
+        reason, side = _fault(text, answer)
+        if reason:
+            rejected.append(Rejected(names[side], number, reason))
+        else:
+            pairs.append(Pair(text, answer if translated else None, f"{names[0]}, line {number}"))
+    return pairs, rejected
+
+
+def _from_table(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
+    if not translated and kind_of(Path(path)) not in TABLES:  # one side of two files: whatever.en
+        return _alone(path)
+    records, rejected = read_examples(path, data, ("text", "label") if translated else ("text",))
+    pairs = []
+    for record in records:
+        text = as_text(record.fields["text"]) or ""
+        answer = (as_text(record.fields["label"]) or "") if translated else None
+        reason, _ = _fault(text, answer)
+        if reason:
+            rejected.append(Rejected(record.file, record.line, reason))
+        else:
+            pairs.append(Pair(text, answer, f"{record.file}, line {record.line}"))
+    return pairs, rejected
+
+
+def _alone(path: str) -> tuple[list[Pair], list[Rejected]]:
+    pairs, rejected = [], []
+    for number, text in enumerate(_lines(path), 1):
+        reason, _ = _fault(text, None)
+        if reason:
+            rejected.append(Rejected(path, number, reason))
+        else:
+            pairs.append(Pair(text, None, f"{path}, line {number}"))
+    return pairs, rejected
+
+
+def _lines(name: str) -> list[str]:
+    lines = [line.removesuffix("\r") for line in read_lines(Path(name), ())]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _fault(text: str, answer: str | None) -> tuple[str, int]:
+    """Why a pair cannot be used, and on which side; "" if it can."""
+    for side, (name, value) in enumerate((("source", text), ("translation", answer))):
+        if value is None:
+            continue
+        if not value.strip():
+            return f"empty {name}", side
+        if not_unicode(value):
+            return not_unicode(value), side
+    return "", 0

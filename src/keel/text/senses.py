@@ -1,0 +1,52 @@
+"""Words with their senses: .jsonl with a text, where a word stands in it, and which of its senses it has there.
+
+    {"text": "We sat on the bank of the river.", "start": 14, "end": 18, "word": "bank", "sense": "bank/shore"}
+
+In: a file (a .csv or .tsv with these columns will do too). Out: the occurrences, and the rows that cannot be used with
+their reasons. `word` may be left out: it is then the text from `start` to `end`, in lower case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from keel.text.labelled import as_text
+from keel.text.tables import Rejected, column_names, read_table
+
+COLUMNS = ("text", "start", "end", "sense")
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    text: str
+    start: int
+    end: int
+    word: str
+    sense: str
+
+
+def read_senses(path: str) -> tuple[list[Occurrence], list[Rejected]]:
+    named = "word" in column_names(path)
+    records, rejected = read_table(path, {name: name for name in (*COLUMNS, *(["word"] if named else []))})
+    found = []
+    for record in records:
+        occurrence, reason = _occurrence(record.fields)
+        if occurrence is None:
+            rejected.append(Rejected(record.file, record.line, reason))
+        else:
+            found.append(occurrence)
+    return found, rejected
+
+
+def _occurrence(fields: dict[str, Any]) -> tuple[Occurrence | None, str]:
+    text, sense = as_text(fields["text"]), as_text(fields["sense"])
+    if text is None or not sense:
+        return None, "no text, or no sense"
+    try:
+        start, end = int(fields["start"]), int(fields["end"])
+    except (TypeError, ValueError):
+        return None, "start and end must be whole numbers"
+    if not 0 <= start < end <= len(text):
+        return None, f"characters {start} to {end} are not in a text of {len(text)}"
+    return Occurrence(text, start, end, as_text(fields.get("word")) or text[start:end].lower(), sense), ""

@@ -1,0 +1,241 @@
+"""The whole lineage through the real stages: ELMo learns and serves tasks, members are compared, layers are probed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import UserError
+from keel.stages.compare import LabelledTask
+from keel.stages.finetune import finetune
+from keel.stages.lineage import compare_lineage
+from keel.stages.model import Model
+from keel.stages.pretrain import pretrain, save_untrained
+from keel.stages.probe import probe
+from keel.stages.words import WordVectors
+from keel.training.model_folder import load_model
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SMALL_ELMO = [
+    *("model.backbone.cells=24", "model.backbone.width=12", "model.backbone.spelling=12"),
+    *(
+        "model.backbone.filters=[[1, 8], [2, 8], [3, 16]]",
+        "training.batch_tokens=512",
+        "training.evaluation_tokens=512",
+    ),
+    *("training.precision=fp32", "data.length=32"),
+]
+BILSTM = [
+    *("encoder.use=frozen", "encoder.layers=mix", "encoder.bilstm={cells: 12, dropout: 0.0}"),
+    "training.batch_rows=4",
+]
+
+
+@pytest.fixture(scope="module")
+def word_corpus(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from keel.stages.corpus import build
+    from keel.stages.tokenizer import train
+
+    folder = tmp_path_factory.mktemp("lineage")
+    train([str(text_file)], str(folder / "words"), kind="words", min_frequency=3, lowercase=False)
+    build([str(text_file)], str(folder / "words"), str(folder / "corpus"), workers=1, held_out=0.1)
+    return folder / "corpus"
+
+
+@pytest.fixture(scope="module")
+def elmo(word_corpus: Path) -> Path:
+    out = word_corpus.parent / "elmo"
+    changes = [*SMALL_ELMO, "training.steps=120", "training.learning_rate=1e-2", "model.objectives.both_ways.sample=30"]
+    result = pretrain("elmo-mini", corpus=str(word_corpus), out=str(out), overrides=changes, quiet=True)
+    size = load_model(out).tokenizer.size
+    for way in ("both_ways", "both_ways.backward"):
+        assert result[f"{way}.loss"] < 0.75 * np.log(size), "far below even guesses"
+    return out
+
+
+@pytest.fixture(scope="module")
+def vectors(word_corpus: Path) -> Path:
+    out = word_corpus.parent / "vectors"
+    changes = ["training.steps=20", "training.batch_tokens=2000", "model.backbone.width=16", "data.length=200"]
+    pretrain("word2vec", corpus=str(word_corpus), out=str(out), overrides=changes, threads=1, quiet=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("names") / "names.conll"
+    path.write_text("the O\nkeel B-THING\nwatches O\n\na O\nyoung O\nsailor B-MAN\n\n" * 8)
+    return path
+
+
+def test_elmo_goes_on_where_it_was_stopped(word_corpus: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"corpus": str(word_corpus), "threads": 1, "quiet": True}
+    changes = [*SMALL_ELMO, "training.decay=constant", "training.checkpoint_steps=5", "training.warmup=0"]
+    pretrain("elmo-mini", out=str(tmp_path / "whole"), overrides=[*changes, "training.steps=8"], **given)
+    pretrain("elmo-mini", out=str(tmp_path / "cut"), overrides=[*changes, "training.steps=5"], **given)
+    pretrain("elmo-mini", out=str(tmp_path / "cut"), overrides=[*changes, "training.steps=8"], resume=True, **given)
+    whole, cut = (load_model(tmp_path / name).learner.state_dict() for name in ("whole", "cut"))
+    assert whole.keys() == cut.keys() and all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+@pytest.mark.parametrize("output", ["table", "characters"])
+def test_elmo_learns_on_a_tasks_own_text(elmo: Path, word_corpus: Path, tmp_path: Path, output: str) -> None:
+    """Continued without labels: the loss of the text goes on falling. Another softmax starts afresh."""
+    changes = [*SMALL_ELMO, "training.steps=30", f"model.objectives.both_ways.output={output}"]
+    result = pretrain(
+        "elmo-mini", corpus=str(word_corpus), out=str(tmp_path / "m"), init=str(elmo), overrides=changes, quiet=True
+    )
+    before = json.loads((elmo / "metrics.jsonl").read_text().splitlines()[-1])
+    if output == "table":
+        assert result["both_ways.loss"] < before["both_ways.loss"]
+    assert np.isfinite(result["both_ways.loss"])
+
+
+@pytest.mark.parametrize("at", ["input", "output", "both"])
+def test_a_bilstm_tags_with_elmos_layers(elmo: Path, names: Path, tmp_path: Path, at: str) -> None:
+    changes = [*BILSTM, f"encoder.bilstm.at={at}", "training.epochs=25", "training.learning_rate=1e-2"]
+    out = str(tmp_path / "t")
+    result = finetune(str(elmo), "tag", train=str(names), dev=str(names), out=out, overrides=changes, quiet=True)
+    assert result["f1"] == 1.0
+    mixes = result["mixes"]
+    assert set(mixes) == {"input": {"read"}, "output": {"beside"}, "both": {"read", "beside"}}[at]
+    assert all(sum(shares[:-1]) == pytest.approx(1.0) and len(shares) == 4 for shares in mixes.values())
+    found = Model.load(out).predict(["the keel watches a zebra"])[0]["entities"]
+    assert found[0]["text"] == "keel" and found[0]["label"] == "THING"
+
+
+def test_a_penalty_makes_shares_equal(elmo: Path, names: Path, tmp_path: Path) -> None:
+    spread = {}
+    for penalty in (0.0, 10.0):
+        changes = [*BILSTM, f"encoder.penalty={penalty}", "training.epochs=20", "training.learning_rate=3e-2"]
+        out = str(tmp_path / str(penalty))
+        result = finetune(str(elmo), "tag", train=str(names), dev=str(names), out=out, overrides=changes, quiet=True)
+        spread[penalty] = float(np.std(result["mixes"]["read"][:-1]))
+    assert spread[10.0] < 0.3 * spread[0.0]
+
+
+def test_unseen_words_are_told_apart(elmo: Path) -> None:
+    one, other, same = Model.load(elmo).encode(["the zebra", "the quagga", "the zebra"])
+    assert np.array_equal(one, same) and np.abs(one[2] - other[2]).max() > 1e-3
+
+
+def test_elmo_has_no_vectors_of_its_own(elmo: Path) -> None:
+    with pytest.raises(UserError, match="makes words of characters"):
+        WordVectors.open(str(elmo))
+
+
+def options(names: Path, out: Path, **more: Any) -> dict[str, Any]:
+    task = LabelledTask.parse(f"names=tag:{names}:{names}", ["training.epochs=2"])
+    given = {"tasks": [task], "task_seeds": 2, "sizes": [4], "quiet": True}
+    return {"out": str(out), **given, "features_overrides": ["encoder.bilstm.cells=8"], **more}
+
+
+def test_the_lineages_table_is_that_of_its_runs(
+    elmo: Path, vectors: Path, finished_run: Path, names: Path, tmp_path: Path
+) -> None:
+    members = [f"vectors={vectors}", f"elmo={elmo}", f"bert={finished_run}"]
+    out = tmp_path / "o"
+    result = compare_lineage(members, **options(names, out))
+    assert {(row["member"], row["way"]) for row in result["rows"]} == {
+        (member, way) for member in ("vectors", "elmo", "bert") for way in ("features", "tuned")
+    }
+    for row in result["rows"]:
+        place = out / row["member"]
+        scores = [
+            json.loads((place / f"names-{row['way']}-{seed}" / "result.json").read_text())["f1"] for seed in (1, 2)
+        ]
+        assert row["tasks"]["names"]["mean"] == pytest.approx(statistics.fmean(scores))
+    for run in result["runs"]:
+        for way in ("features", "tuned"):
+            found = run["tasks"]["names"][way]
+            assert found["4"][0]["examples"] == 4 and found["all"][0]["examples"] == 16
+            assert found["cost"]["per_second"] > 0 and found["cost"]["megabytes"] > 50
+            assert set(found["all"][0]["by_label"]) == {"THING", "MAN"}
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") >= 4 and "answers/s" in page and "THING" in page
+    times = {path: path.stat().st_mtime_ns for path in out.glob("*/*/result.json")}
+    again = compare_lineage(members, **options(names, out), resume=True)
+    assert again["rows"] == result["rows"] and times == {path: path.stat().st_mtime_ns for path in times}
+
+
+def test_members_can_be_trained_on_the_corpus_that_fits(
+    corpus_path: Path, word_corpus: Path, names: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "small-elmo.yaml"
+    recipe.write_text(
+        "extends: elmo-mini\nmodel:\n  backbone: {cells: 16, width: 8, spelling: 8, filters: [[1, 4]]}\n"
+        "training: {batch_tokens: 256, evaluation_tokens: 256, precision: fp32}\n"
+    )
+    given = options(names, tmp_path / "o", task_seeds=1, sizes=[], ways=["features"])
+    result = compare_lineage(
+        [str(recipe), "bert-tiny"], corpus=str(corpus_path), words_corpus=str(word_corpus), budget="3s", **given
+    )
+    fingerprints = [load_model(run["model"]).tokenizer.fingerprint() for run in result["runs"]]
+    assert fingerprints[0] != fingerprints[1] and all(0 < run["seconds"] < 4 for run in result["runs"])
+
+
+def test_mistakes_are_said_before_anything_is_trained(elmo: Path, names: Path, tmp_path: Path) -> None:
+    given = options(names, tmp_path / "o")
+    for members, change, message in (
+        ([f"a={elmo}"], {}, "two members"),
+        ([f"a={elmo}", f"a={elmo}"], {}, "two members"),
+        ([f"a={elmo}", "b="], {}, "expected NAME=FOLDER"),
+        ([f"a={elmo}", "b=/nothing"], {}, "/nothing"),
+        ([f"a={elmo}", "bert-tiny"], {}, "say for how long"),
+        ([f"a={elmo}", "bert-tiny"], {"budget": "1m"}, "give --corpus"),
+        ([f"a={elmo}", f"b={elmo}"], {"tasks": []}, "compared on tasks"),
+        ([f"a={elmo}", f"b={elmo}"], {"ways": ["glued"]}, "no way 'glued'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            compare_lineage(members, **(given | change))
+        assert not (tmp_path / "o").exists()
+
+
+@pytest.fixture(scope="module")
+def untrained(corpus_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("untrained") / "bert"
+    save_untrained("bert-tiny", str(corpus_path), str(out))
+    return out
+
+
+def test_only_layers_that_see_context_know_of_it(untrained: Path, tmp_path: Path) -> None:
+    """A label that the word itself does not tell, but the one before it does: even fresh attention shows it."""
+    path = tmp_path / "context.conll"
+    path.write_text("the O\nold O\nkeel B-A\n\nthe O\nyoung O\nkeel B-B\n\n" * 20)
+    found = probe(str(untrained), train=str(path), dev=str(path))
+    assert found["figure"] == "f1" and len(found["layers"]) == 3
+    assert found["baseline"]["f1"] == pytest.approx(0.5)
+    assert found["layers"][0]["f1"] == pytest.approx(0.5), "below all context, the two are the same"
+    assert found["layers"][1]["f1"] == 1.0
+
+
+def test_senses_are_nearest_means(untrained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "senses.jsonl"
+    texts = [("the old keel watches", "old"), ("the young keel watches", "young")] * 6
+    lines = [{"text": t, "start": t.index("keel"), "end": t.index("keel") + 4, "sense": s} for t, s in texts]
+    lines += [{"text": "the mast", "start": 4, "end": 8, "sense": "only"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = probe(str(untrained), train=str(path), dev=str(path), senses=True, out=str(tmp_path / "page"))
+    assert found["baseline"]["accuracy"] == 0.5 and found["layers"][0]["accuracy"] == 0.5
+    assert found["layers"][-1]["accuracy"] == 1.0
+    assert "<svg" in (tmp_path / "page" / "report.html").read_text()
+
+
+def test_probing_mistakes_are_one_line(keel: Command, untrained: Path, names: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"text": "the keel", "start": 4, "end": 8, "sense": "a"}\n')
+    (tmp_path / "empty.conll").write_text("")
+    for words, expected in (
+        (("--train", names, "--dev", tmp_path / "none.conll"), "none.conll: no such file"),
+        (("--train", tmp_path / "empty.conll", "--dev", names), "empty.conll"),
+        (("--train", tmp_path / "one.jsonl", "--dev", tmp_path / "one.jsonl", "--senses"), "two senses"),
+    ):
+        said = keel("probe", untrained, *words, "--quiet")
+        assert said.returncode == 2 and expected in said.stderr and "Traceback" not in said.stderr, said.stderr

@@ -1,0 +1,258 @@
+"""Translation: decoding with what was kept equals decoding afresh, batches equal single texts, and it learns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keel import catalog
+from keel.errors import UserError
+from keel.interfaces import Window
+from keel.metrics.translation import bleu, chrf
+from keel.tasks.translate import TranslateConfig, TranslateObjective
+from keel.text.labelled import LabelledData
+from keel.text.parallel import read_pairs
+from keel.training.encoder import EncoderUse
+from keel.training.learner import Learner
+from keel.training.model_folder import Purpose
+from keel.training.windows import outputs, to_rows
+
+SIZE = 30
+DECODERS = ["transformer", "rnn", "rnn-attention"]
+
+
+class Vocabulary:
+    size, pad, unk, cls, sep, mask, between = SIZE, 0, 1, 2, 3, 4, 1
+
+
+def make(decoder: str, backbone: str = "transformer", use: str = "all", **options: Any) -> Learner:
+    kind = catalog.find("backbones", backbone)
+    small = {"vocabulary": SIZE, "layers": 2, "width": 16, "heads": 2, "feed_forward": 24, "positions": 64}
+    small |= {"dropout": 0.0, "attention_dropout": 0.0}
+    config = kind.Config(**{k: v for k, v in (small | options).items() if k in kind.Config.model_fields})
+    task = catalog.find("tasks", "translate")
+    given = {"decoder": decoder, "dropout": 0.0, "longest": 12, **{k: v for k, v in options.items() if k == "beam"}}
+    torch.manual_seed(0)
+    made = Purpose(task(TranslateConfig(**given), LabelledData()), EncoderUse(use=use)).learner(kind(config))  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(0, 0.4, generator=generator)
+    return made.eval()
+
+
+def windows(count: int = 7, seed: int = 0) -> list[Window]:
+    source = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        ids = np.array([2, *source.integers(5, SIZE, source.integers(1, 9)), 3])
+        answer = np.array([2, *source.integers(5, SIZE, source.integers(1, 9)), 3])
+        special = (ids == 2) | (ids == 3)
+        found.append(Window(ids, np.zeros_like(ids), special, number, {"translate": answer}))
+    return found
+
+
+@pytest.mark.parametrize("position", ["sinusoid", "learned", "rotary"])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_writing_token_by_token_gives_the_chances_of_reading_all_at_once(decoder: str, position: str) -> None:
+    """With the cache or without it: the same to 1e-5, at every place of every text."""
+    learner = make(decoder, position=position)
+    objective: Any = learner.objectives["translate"]
+    rows = to_rows(windows())
+    batch = learner.prepare(rows, Vocabulary())  # type: ignore[arg-type]
+    with torch.no_grad():
+        logits = objective.logits(learner.backbone, batch)
+        lengths, inputs = batch.targets["translate.lengths"], batch.targets["translate.inputs"]
+        read = objective._read(learner.backbone, batch).pick(batch.targets["translate.order"])
+        for row, (whole, tokens) in enumerate(zip(logits.split(lengths), inputs.split(lengths), strict=True)):
+            with objective.decoder.writing():
+                mine = read.pick(torch.tensor([row]))
+                for place, token in enumerate(tokens):
+                    at = torch.tensor([place])
+                    vectors = objective.decoder(objective._embed(learner.backbone, token[None]), at, (1,), mine)
+                    found = vectors @ objective._table(learner.backbone).t() + objective.bias
+                    assert float((found[0] - whole[place]).abs().max()) <= 1e-5
+
+
+@pytest.mark.parametrize("backbone", ["transformer", "rnn", "bert", "gpt"])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_texts_together_are_translated_as_each_alone(decoder: str, backbone: str) -> None:
+    learner = make(decoder, backbone, beam=3)
+    given = windows(9)
+    together = outputs(learner, given, Vocabulary())  # type: ignore[arg-type]
+    for window, found in zip(given, together, strict=True):
+        (alone,) = outputs(learner, [window], Vocabulary())  # type: ignore[arg-type]
+        tokens = found[1:][found[1:] >= 0]
+        assert np.array_equal(tokens, alone[1:][alone[1:] >= 0]) and abs(found[0] - alone[0]) <= 1e-5
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_no_place_sees_what_comes_after_it(decoder: str) -> None:
+    learner = make(decoder)
+    objective: Any = learner.objectives["translate"]
+    (window,) = windows(1, seed=3)
+    answer = window.answers["translate"]
+    for place in range(1, len(answer) - 1):
+        changed = answer.copy()
+        changed[place] = 5 + (changed[place] - 4) % (SIZE - 5)
+        found = []
+        for given in (answer, changed):
+            rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": given})])
+            with torch.no_grad():
+                found.append(objective.logits(learner.backbone, learner.prepare(rows, Vocabulary())))  # type: ignore
+        assert torch.equal(found[0][:place], found[1][:place]) and not torch.equal(found[0][place], found[1][place])
+
+
+def test_the_loss_is_torchs_with_smoothing() -> None:
+    learner = make("transformer").train()
+    objective: Any = learner.objectives["translate"]
+    batch = learner.prepare(to_rows(windows()), Vocabulary())  # type: ignore[arg-type]
+    logits = objective.logits(learner.backbone, batch)
+    right = torch.nn.functional.cross_entropy(
+        logits, batch.targets["translate.answers"], label_smoothing=0.1, reduction="sum"
+    )
+    (expected,) = torch.autograd.grad(right, objective.bias)
+    score = learner(batch)["translate"]
+    (found,) = torch.autograd.grad(score.loss, objective.bias)
+    assert float(score.loss.detach()) == pytest.approx(float(right.detach()), rel=1e-5)
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_a_table_that_learns_is_shared_and_a_frozen_one_is_not() -> None:
+    assert make("transformer").objectives["translate"].table is None
+    frozen = make("transformer", use="frozen").objectives["translate"]
+    assert isinstance(frozen, TranslateObjective) and frozen.table is not None
+
+
+def test_figures_are_sacrebleus() -> None:
+    import sacrebleu
+
+    said, right = ["The cat sat on the mat.", "A dog!"], ["The cat is on the mat.", "Two dogs."]
+    assert bleu(said, right) == sacrebleu.corpus_bleu(said, [right]).score
+    assert chrf(said, right) == sacrebleu.corpus_chrf(said, [right]).score
+
+
+def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
+    left, right = tmp_path / "a.en", tmp_path / "a.de"
+    left.write_text("A dog.\n\nTwo cats.\r\n", encoding="utf-8")
+    right.write_text("Ein Hund.\nNichts.\nZwei Katzen.\n", encoding="utf-8")
+    pairs, rejected = read_pairs(f"{left},{right}", LabelledData(), translated=True)
+    assert [(p.text, p.answer) for p in pairs] == [("A dog.", "Ein Hund."), ("Two cats.", "Zwei Katzen.")]
+    assert [(r.file, r.line, r.reason) for r in rejected] == [(str(left), 2, "empty source")]
+
+
+def test_files_of_different_length_are_refused_with_the_line(tmp_path: Path) -> None:
+    left, right = tmp_path / "a.en", tmp_path / "a.de"
+    left.write_text("One.\nTwo.\nThree.\n", encoding="utf-8")
+    right.write_text("Eins.\nZwei.\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.en, line 3: has no counterpart, for .*a\.de ends with line 2"):
+        read_pairs(f"{left},{right}", LabelledData(), translated=True)
+
+
+def test_tables_are_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"en": "A dog.", "de": "Ein Hund."}, {"en": " ", "de": "Leer."}, {"en": "A cat.", "de": None}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    pairs, rejected = read_pairs(str(path), LabelledData(text="en", label="de"), translated=True)
+    assert [(p.text, p.answer) for p in pairs] == [("A dog.", "Ein Hund.")]
+    assert [(r.line, r.reason) for r in rejected] == [(2, "empty source"), (3, "empty translation")]
+
+
+@pytest.mark.parametrize("recipe, decoder", [("transformer-mini", "transformer"), ("rnn-mini", "rnn-attention")])
+def test_a_translator_learns_is_saved_and_resumed(recipe: str, decoder: str, tmp_path: Path) -> None:
+    """Words of one language into words of another, each its own; and every word of a text turned round."""
+    from keel.stages.finetune import finetune
+    from keel.stages.model import Model
+    from keel.stages.translate import attention, open_translator, translate
+    from keel.tokenizers.words import from_list
+
+    source = np.random.default_rng(0)
+    english, german = ["dog", "cat", "bird", "runs", "sleeps"], ["Hund", "Katze", "Vogel", "rennt", "ruht"]
+    lines = [source.integers(0, 5, source.integers(1, 5)) for _ in range(300)]
+    for name, words, step in (("a.en", english, 1), ("a.de", german, -1)):
+        (tmp_path / name).write_text("".join(" ".join(words[i] for i in line[::step]) + "\n" for line in lines))
+    from_list([*english, *german], lowercase=False).save(tmp_path / "tokenizer")
+    small = tmp_path / "small.yaml"
+    shape = "layers: 1, width: 32" + (", heads: 2, feed_forward: 64" if decoder == "transformer" else "")
+    small.write_text(f"extends: {recipe}\nmodel:\n  backbone: {{{shape}, dropout: 0.0}}\n")
+    given: dict[str, Any] = {
+        "train": f"{tmp_path / 'a.en'},{tmp_path / 'a.de'}",
+        "dev": f"{tmp_path / 'a.en'},{tmp_path / 'a.de'}",
+        "tokenizer": str(tmp_path / "tokenizer"),
+        "quiet": True,
+        "threads": 1,
+    }
+    changes = [f"task.decoder={decoder}", "task.dropout=0.0", "encoder.dropout=0.0", "training.batch_rows=32"]
+    changes += ["training.learning_rate=5e-3", "training.decay=constant", "training.checkpoint_steps=40", "task.beam=2"]
+    changes += ["training.warmup=16", "training.precision=fp32"]
+    out = str(tmp_path / "whole")
+    result = finetune(str(small), "translate", out=out, overrides=[*changes, "training.steps=320"], **given)
+    assert result["bleu"] > 90 and result["headline"] == "bleu", result
+    model = open_translator(out, beam=3)
+    assert [a["translation"] for a in translate(model, ["dog runs", "", "bird"])] == ["rennt Hund", "", "Vogel"]
+    assert Model.load(out).predict(["cat sleeps"])[0]["translation"] == "ruht Katze"
+    said, found = attention(model, "dog runs")
+    assert said == "rennt Hund" and found.written[:2] == ["rennt", "Hund"] and found.read[1:3] == ["dog", "runs"]
+    np.testing.assert_allclose(found.weights.sum(-1), 1.0, atol=1e-5)
+    cut = str(tmp_path / "cut")
+    finetune(str(small), "translate", out=cut, overrides=[*changes, "training.steps=160"], **given)
+    finetune(str(small), "translate", out=cut, overrides=[*changes, "training.steps=320"], resume=True, **given)
+    one, other = (Model.load(path).learner.state_dict() for path in (out, cut))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_translators_encoder_serves_other_tasks(tmp_path: Path) -> None:
+    from keel.stages.finetune import finetune
+    from keel.tokenizers.words import from_list
+
+    from_list(["dog", "cat", "Hund", "Katze"], lowercase=False).save(tmp_path / "tokenizer")
+    pairs, labels = tmp_path / "p.tsv", tmp_path / "l.tsv"
+    pairs.write_text("text\tlabel\n" + "dog\tHund\ncat\tKatze\n" * 8)
+    labels.write_text("text\tlabel\n" + "dog\ta\ncat\tb\n" * 8)
+    fresh = {"tokenizer": str(tmp_path / "tokenizer"), "overrides": ["training.epochs=1"], "quiet": True}
+    files = {"train": str(pairs), "dev": str(pairs), "out": str(tmp_path / "mt")}
+    finetune("rnn-mini", "translate", **files, **fresh)  # type: ignore[arg-type]
+    changes = ["encoder.use=frozen", "encoder.layers=mix", "training.epochs=30", "training.learning_rate=1e-2"]
+    result = finetune(
+        str(tmp_path / "mt"),
+        "classify",
+        train=str(labels),
+        dev=str(labels),
+        out=str(tmp_path / "c"),
+        overrides=changes,
+        quiet=True,
+    )
+    assert result["accuracy"] == 1.0
+
+
+def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from keel.cli.main import run
+    from keel.tokenizers.words import from_list
+
+    from_list(["dog", "Hund"], lowercase=False).save(tmp_path / "tok")
+    (tmp_path / "a.en").write_text("dog\ndog\n")
+    (tmp_path / "a.de").write_text("Hund\n")
+    (tmp_path / "p.tsv").write_text("text\tlabel\ndog\tHund\ndog\tHund\n")
+    start = ["finetune", "transformer-mini", "translate", "--tokenizer", str(tmp_path / "tok"), "--quiet"]
+    done = [*start, "--train", str(tmp_path / "p.tsv"), "--dev", str(tmp_path / "p.tsv"), "--out", str(tmp_path / "m")]
+    assert run([*done, "--epochs", "1"]) == 0
+    capfd.readouterr()
+    for words, expected in (
+        ([*start, "--train", f"{tmp_path}/a.en,{tmp_path}/a.de", "--out", "x"], "a.en, line 2: has no counterpart"),
+        ([*start, "--train", f"{tmp_path}/a.en,{tmp_path}/none", "--out", "x"], "none: no such file"),
+        (["translate", str(tmp_path / "m"), ""], "an empty text"),
+        (["translate", str(tmp_path / "m")], "needs texts, or --file"),
+        (["translate", str(tmp_path / "m"), "dog", "dog", "--attention", "x.svg"], "draws one text"),
+        (["translate", str(tmp_path / "tok"), "dog"], "config.json"),
+    ):
+        code = run(words)
+        said = capfd.readouterr().err
+        if expected == "an empty text":
+            assert code == 0 and "1 of 1 lines are empty" in said
+        else:
+            assert code == 2 and expected in said and len(said.splitlines()) == 1, (words, said)
