@@ -189,7 +189,7 @@ def test_a_translator_learns_is_saved_and_resumed(recipe: str, decoder: str, tmp
     }
     changes = [f"task.decoder={decoder}", "task.dropout=0.0", "encoder.dropout=0.0", "training.batch_rows=32"]
     changes += ["training.learning_rate=5e-3", "training.decay=constant", "training.checkpoint_steps=40", "task.beam=2"]
-    changes += ["training.warmup=16", "training.precision=fp32"]
+    changes += ["training.warmup=16", "training.precision=fp32", "training.evaluate_steps=160"]
     out = str(tmp_path / "whole")
     result = finetune(str(small), "translate", out=out, overrides=[*changes, "training.steps=320"], **given)
     assert result["bleu"] > 90 and result["headline"] == "bleu", result
