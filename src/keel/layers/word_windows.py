@@ -120,17 +120,14 @@ def skip_gram(
 
 
 @njit(fastmath=True)
-def _mean_of(inputs: Any, rows: Any, mean: Any) -> Any:
-    """The mean of some rows; rows end with -1."""
-    mean[:] = 0
+def _add_rows(inputs: Any, rows: Any, total: Any) -> Any:
+    """Adds some rows to a sum, and says how many; rows end with -1."""
     count = 0
     for row in rows:
         if row < 0:
             break
-        mean += inputs[row]
+        total += inputs[row]
         count += 1
-    if count:
-        mean /= np.float32(count)
     return count
 
 
@@ -161,7 +158,9 @@ def skip_gram_of_parts(
                 if j == i:
                     continue
                 rows = parts[kept[j]]
-                size = _mean_of(inputs, rows, vector)
+                vector[:] = 0
+                size = _add_rows(inputs, rows, vector)
+                vector /= np.float32(max(1, size))
                 back[:] = 0
                 loss, state = _against_noise(vector, kept[i], outputs, noise, negatives, rate, state, back)
                 for row in rows[:size]:
@@ -189,8 +188,7 @@ def cbow_of_parts(
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
     for r in prange(len(seeds)):
         mine, width = ids[starts[r] : starts[r + 1]], inputs.shape[1]
-        kept, back = np.empty(len(mine), np.int64), np.empty(width, np.float32)
-        vector, mean = np.empty(width, np.float32), np.empty(width, np.float32)
+        kept, back, mean = np.empty(len(mine), np.int64), np.empty(width, np.float32), np.empty(width, np.float32)
         count, state = _thin(mine, keep, seeds[r], kept)
         for i in range(count):
             state = _next(state)
@@ -203,9 +201,7 @@ def cbow_of_parts(
             total = 0
             for j in range(first, end):
                 if j != i:
-                    size = _mean_of(inputs, parts[kept[j]], vector)
-                    mean += vector * np.float32(size)
-                    total += size
+                    total += _add_rows(inputs, parts[kept[j]], mean)
             mean /= np.float32(max(1, total))
             loss, state = _against_noise(mean, kept[i], outputs, noise, negatives, rate, state, back)
             for j in range(first, end):
