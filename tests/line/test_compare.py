@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import statistics
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +105,29 @@ def test_a_stopped_comparison_goes_on(
     assert (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns == first
     again = compare_pretraining(names, **given, resume=True)
     assert again["recipes"] == result["recipes"] and len(done) == 3
+
+
+def test_a_comparison_by_the_clock_can_be_stopped_from_outside(corpus_path: Path, tmp_path: Path) -> None:
+    """Timed runs have processes of their own: the signal reaches them, they save, and --resume goes on inside a run."""
+    changes = [word for change in SMALL for word in ("--set", change)]
+    out = tmp_path / "o"
+    command = [sys.executable, "-c", "from keel.cli.main import main; main()", "compare", "pretraining", "bert-mini"]
+    command += ["roberta-mini", "--corpus", str(corpus_path), "--budget", "12s", "--out", str(out), *changes, "--quiet"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    metrics = out / "bert-mini-seed-1" / "model" / "metrics.jsonl"
+    until = time.monotonic() + 60
+    while not (metrics.is_file() and '"train"' in metrics.read_text()) and time.monotonic() < until:
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    message = running.communicate(timeout=60)[1]
+    assert running.returncode == 0 and "--resume" in message and "Traceback" not in message
+    saved = [p.name for p in (out / "bert-mini-seed-1" / "model" / "checkpoints").glob("step-*")]
+    assert len(saved) == 1 and not (out / "roberta-mini-seed-1").exists()
+    done = subprocess.run([*command, "--resume"], stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    runs = json.loads((out / "comparison.json").read_text())["runs"]
+    assert [run["recipe"] for run in runs] == ["bert-mini", "roberta-mini"]
+    assert all(8 < run["seconds"] <= 12.5 for run in runs)
 
 
 def test_mistakes_are_said_before_anything_is_trained(corpus_path: Path, data: Path, tmp_path: Path) -> None:

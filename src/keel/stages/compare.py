@@ -5,7 +5,7 @@ fine-tuning's result, `comparison.json`, and a page that ranks and plots them.
 
 Notable choices
 - Recipes take turns within a seed, so that a machine that slows down slows all of them; and all are pretrained before
-  any is fine-tuned, for only pretraining is measured by the clock.
+  any is fine-tuned, for only pretraining is measured by the clock. A run by the clock has a process of its own.
 - What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too.
 - Recipes are ranked by the mean of their tasks' headline figures, each a mean over seeds. Held-out losses are shown but
   not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token). With a `judge` all
@@ -32,6 +32,7 @@ from keel.reporting.report import METRICS, read_metrics, write_comparison
 from keel.reporting.svg import Series
 from keel.stages.data import find_judge
 from keel.stages.finetune import RESULT, files_of, finetune
+from keel.stages.own_process import pretrain_apart
 from keel.stages.pretrain import pretrain
 from keel.stages.run import parameters
 from keel.training.model_folder import load_model
@@ -205,7 +206,11 @@ def pretrained(
         if tokens:
             steps = -(-tokens // recipes.load(name, overrides).training.batch_tokens)
             changes.append(f"training.steps={steps}")
-        pretrain(name, corpus=corpus, out=str(model), overrides=changes, budget=budget, resume=begun, **machine)
+        given = {"corpus": corpus, "out": str(model), "overrides": changes, "resume": begun, **machine}
+        if budget:
+            pretrain_apart(name, budget=budget, **given)
+        else:
+            pretrain(name, **given)
         shutil.rmtree(model / "checkpoints")  # with optimizer states; nobody goes on from here
     return {"seed": seed, **model_figures(model)}
 

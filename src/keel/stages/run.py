@@ -22,7 +22,7 @@ from keel.errors import Stopped, UserError
 from keel.interfaces import Rows
 from keel.training import loop
 from keel.training.learner import Learner
-from keel.training.machine import default_threads
+from keel.training.machine import default_threads, keep_freed_memory
 from keel.training.model_folder import Purpose, load_model
 from keel.training.optimizer import make_optimizer, restore_optimizer
 from keel.training.precision import settle_precision
@@ -82,6 +82,7 @@ def run(
         learner.load_state_dict(load_model(path).learner.state_dict())
         restore_optimizer(optimizer, learner, read_tensors(path, "state"))
     torch.set_num_threads(facts["threads"])
+    keep_freed_memory()
     progress = TrainingProgress(quiet)
     start = f"resuming at step {state.step:,}" if state.step else "starting"
     progress.note(f"{start}: {plan.opening}")
