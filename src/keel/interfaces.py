@@ -347,6 +347,7 @@ class Task(ABC):
     gist: str  # the key of an answer that says most
     whole = False  # an example's windows are compared with each other, so they stay together in a step
     needs_table = False  # the whole of the encoder's table of tokens learns, not only what the training data mentions
+    alike = False  # a step takes examples of similar length: the objective fills shorter ones up, or walks through them
     several_texts = False  # an input is more than one text
     usage = ('"A text."', '"A text."')  # what to ask: on the command line, and inside predict([...])
 

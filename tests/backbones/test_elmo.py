@@ -93,7 +93,7 @@ def test_rows_are_read_as_the_formulas_and_torch_read_them_one_by_one(make_rows:
     network, x = torch.nn.LSTM(5, 11, proj_size=4), torch.randn(sum(LENGTHS), 5)
     with torch.no_grad():
         for backwards in (False, True):
-            ours = read(network, x, Reading.of(batch, backwards)).split(LENGTHS)
+            ours = read(network, x, Reading.of(batch.lengths, x.device, backwards)).split(LENGTHS)
             for row, mine in zip(x.split(LENGTHS), ours, strict=True):
                 given = row.flip(0) if backwards else row
                 for other in (network(given)[0], plain_lstm(network, given)):

@@ -130,7 +130,16 @@ def options(names: Path, out: Path, **more: Any) -> dict[str, Any]:
 def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, names: Path, tmp_path: Path) -> None:
     members = [f"elmo={elmo}", f"bert={finished_run}"]
     out = tmp_path / "o"
-    result = compare_lineage(members, **options(names, out))
+    more = {"tuned_overrides": ["elmo:training.epochs=1"]}
+    result = compare_lineage(members, **options(names, out, **more))
+    steps = {
+        (run["member"], way): run["tasks"]["names"][way]["all"][0]["steps"]
+        for run in result["runs"]
+        for way in ("features", "tuned")
+    }
+    assert steps == {("elmo", "features"): 2, ("bert", "features"): 2, ("elmo", "tuned"): 1, ("bert", "tuned"): 2}, (
+        "what is said of a task holds in both ways, and what is said of a member holds for it alone"
+    )
     assert {(row["member"], row["way"]) for row in result["rows"]} == {
         (member, way) for member in ("elmo", "bert") for way in ("features", "tuned")
     }
@@ -149,7 +158,7 @@ def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, 
     page = (out / "report.html").read_text()
     assert page.count("<svg") >= 4 and "answers/s" in page and "THING" in page
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/*/result.json")}
-    again = compare_lineage(members, **options(names, out), resume=True)
+    again = compare_lineage(members, **options(names, out, **more), resume=True)
     assert again["rows"] == result["rows"] and times == {path: path.stat().st_mtime_ns for path in times}
 
 
@@ -180,6 +189,10 @@ def test_mistakes_are_said_before_anything_is_trained(elmo: Path, names: Path, t
         ([f"a={elmo}", "bert-tiny"], {"budget": "1m"}, "give --corpus"),
         ([f"a={elmo}", f"b={elmo}"], {"tasks": []}, "compared on tasks"),
         ([f"a={elmo}", f"b={elmo}"], {"ways": ["glued"]}, "no way 'glued'"),
+        ([f"a={elmo}", f"b={elmo}"], {"ways": ["tuned", "tuned"]}, "say how members are used"),
+        ([f"a={elmo}", f"../b={elmo}"], {}, "expected NAME=FOLDER"),
+        ([f"a={elmo}", f"b={elmo}"], {"tuned_overrides": ["c:training.epochs=1"]}, "no member of that name"),
+        ([f"a={elmo}", f"b={elmo}"], {"features_overrides": ["training.epoch=1"]}, "epoch"),
     ):
         with pytest.raises(UserError, match=message):
             compare_lineage(members, **(given | change))

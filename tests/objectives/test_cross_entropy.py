@@ -85,6 +85,21 @@ def test_a_logit_that_is_not_finite_shows_in_the_loss() -> None:
         assert not torch.isfinite(loss)
 
 
+@pytest.mark.parametrize("places", [1, 63, 64, 65])
+def test_filler_of_half_precision_teaches_nothing(places: int) -> None:
+    """Under autocast places are filled up to round numbers; bf16 keeps 8 bits, so a hundredth is its error."""
+    tensors = inputs(places, 32, 90, 1.0, 7, torch.float32)
+    targets = torch.zeros(places, dtype=torch.long)  # the filler's answer too
+    expected, right = reference(*tensors, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, correct = tied_cross_entropy(*tensors, targets)  # type: ignore[call-arg]
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-1)
+    assert abs(int(correct) - int(right)) <= 1
+    wanted = torch.autograd.grad(expected, tensors)
+    for gradient, reference_gradient in zip(torch.autograd.grad(found, tensors), wanted, strict=True):
+        assert (gradient - reference_gradient).norm() < 0.02 * reference_gradient.norm()
+
+
 def test_nothing_is_kept_when_no_gradient_is_asked() -> None:
     tensors = [t.detach() for t in inputs(5, 4, 9, 1.0, 6, torch.float32)]
     loss, _ = tied_cross_entropy(*tensors, torch.zeros(5, dtype=torch.long))  # type: ignore[call-arg]

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keel.metrics.entities import spans
 from keel.tasks.answer import Answer, AnswerConfig
 from keel.tasks.classify import Classify, ClassifyConfig
-from keel.tasks.tag import Tag, TagConfig
+from keel.tasks.tag import Tag, TagConfig, first_tokens
 from keel.text.labelled import LabelledData
 from keel.text.long_text import STRATEGIES, LongText
 from keel.text.squad import Question
@@ -30,10 +31,10 @@ def test_every_word_of_a_long_document_is_tagged_once(tokenizer: Any, overlap: f
     task = tagger(overlap=overlap)
     example = task.example(words)
     windows, cut = task.windows([example], tokenizer)
-    assert sorted(word for window in windows for word in window.place) == list(range(5000))
+    assert sorted(word for window in windows for words in window.place for word in words) == list(range(5000))
     assert all(len(window.ids) <= 48 for window in windows) and cut.cut_tokens == 0
     # A model that says B-X for every third word it is asked about, wherever it is asked.
-    outputs = [np.array([[float(word % 3 == 0), 0.9] for word in window.place]) for window in windows]
+    outputs = [np.array([[float(words[0] % 3 == 0), 0.9] for words in window.place]) for window in windows]
     (answer,) = task.answer([example], windows, outputs)
     assert answer["tags"] == ["B-X" if n % 3 == 0 else "O" for n in range(5000)]
     for entity in answer["entities"]:
@@ -46,7 +47,7 @@ def test_each_word_is_asked_at_most_once_and_dropped_only_with_its_characters(to
     task = tagger(length=16)
     example = task.example(text)
     windows, _ = task.windows([example], tokenizer)
-    asked = [word for window in windows for word in window.place]
+    asked = [word for window in windows for words in window.place for word in words]
     assert asked == sorted(set(asked))
     for window in windows:
         assert (window.marks["tag"] >= 0).sum() == len(window.place)
@@ -54,6 +55,44 @@ def test_each_word_is_asked_at_most_once_and_dropped_only_with_its_characters(to
         start, stop = example.words[word]
         ids, _ = tokenizer.encode_with_offsets(text[start:stop])
         assert not ids, "only a word without any token of its own is not asked"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "X", "Y"]), st.lists(st.integers(1, 3), min_size=1, max_size=3)), min_size=1
+    ),
+    st.sampled_from(["iob2", "bioes"]),
+)
+def test_entities_survive_tokens_of_several_words(parts: list[tuple[str, list[int]]], scheme: Any) -> None:
+    """Characters are words, and a token has one or more of them: what is learnt for tokens says where entities are."""
+    words = sum(sum(sizes) for _, sizes in parts)
+    tags, offsets, at = ["O"] * words, [], 0
+    for kind, sizes in parts:
+        if kind:
+            tags[at : at + sum(sizes)] = [f"B-{kind}"] + [f"I-{kind}"] * (sum(sizes) - 1)
+        for size in sizes:
+            offsets.append((at, at + size))
+            at += size
+    firsts = first_tokens([(n, n + 1) for n in range(words)], offsets)
+    assert firsts == [token for token, (start, stop) in enumerate(offsets) for _ in range(start, stop)]
+    task = Tag(TagConfig(labels=["O"], entities=True, scheme=scheme), LabelledData())
+    written = task._in_scheme(tags)
+    said = [tag for start, stop in offsets for tag in task._share_out(written[start], stop - start)]
+    assert spans(said) == spans(tags)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1), st.lists(st.integers(1, 4), min_size=1))
+def test_a_word_gets_a_token_that_it_lies_in(words: list[int], tokens: list[int]) -> None:
+    ends = [np.cumsum(sizes).tolist() for sizes in (words, tokens)]
+    tiles = [list(zip([0, *stops], stops, strict=False)) for stops in ends]
+    found = first_tokens(*tiles)
+    for (start, stop), token in zip(tiles[0], found, strict=True):
+        reached = [n for n, (low, high) in enumerate(tiles[1]) if low < stop and start < high]
+        assert token in reached if reached else token == -1
+    used = [token for token in found if token >= 0]
+    assert used == sorted(used)
 
 
 SAID = ["naïve café", "e\u0301te\u0301 1999", "ＡＢＣ 全角", "北京 Olympic 奥运会", "😀 smile 👩‍👩‍👧", "İstanbul ﬁne"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keel import catalog
 from keel.errors import UserError
@@ -20,7 +23,7 @@ from keel.text.parallel import read_pairs
 from keel.training.encoder import EncoderUse
 from keel.training.learner import Learner
 from keel.training.model_folder import Purpose
-from keel.training.windows import outputs, to_rows
+from keel.training.windows import POOL, Source, outputs, to_rows
 
 SIZE = 30
 DECODERS = ["transformer", "rnn", "rnn-attention"]
@@ -101,8 +104,8 @@ def test_no_place_sees_what_comes_after_it(decoder: str) -> None:
         changed = answer.copy()
         changed[place] = 5 + (changed[place] - 4) % (SIZE - 5)
         found = []
-        for given in (answer, changed):
-            rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": given})])
+        for written in (answer, changed):
+            rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": written})])
             with torch.no_grad():
                 found.append(objective.logits(learner.backbone, learner.prepare(rows, Vocabulary())))  # type: ignore
         assert torch.equal(found[0][:place], found[1][:place]) and not torch.equal(found[0][place], found[1][place])
@@ -144,6 +147,28 @@ def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
     pairs, rejected = read_pairs(f"{left},{right}", LabelledData(), translated=True)
     assert [(p.text, p.answer) for p in pairs] == [("A dog.", "Ein Hund."), ("Two cats.", "Zwei Katzen.")]
     assert [(r.file, r.line, r.reason) for r in rejected] == [(str(left), 2, "empty source")]
+
+
+def test_commas_in_names_do_not_split_them(tmp_path: Path) -> None:
+    for name, text in (("a,1.en", "A dog."), ("a,1.de", "Ein Hund.")):
+        (tmp_path / name).write_text(text)
+    pairs, _ = read_pairs(f"{tmp_path}/a,1.en,{tmp_path}/a,1.de", LabelledData(), translated=True)
+    assert [(p.text, p.answer) for p in pairs] == [("A dog.", "Ein Hund.")]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=200), st.integers(1, 8), st.integers(0, 3))
+def test_steps_of_similar_lengths_are_still_every_example_once(lengths: list[int], batch: int, seed: int) -> None:
+    windows = [Window(*[np.zeros(n, np.int64)] * 3, k, {"x": np.array([k])}) for k, n in enumerate(lengths)]
+    source, cursors, seen = Source(windows, batch, 1, seed, alike=True), {}, []
+    while len(seen) < len(lengths):
+        (rows,), cursors = source(0.0, cursors)
+        seen += rows.answers["x"].ravel().tolist()
+    assert sorted(seen) == list(range(len(lengths))) and cursors["main"].epoch == 1
+    if len(lengths) <= POOL * batch:
+        steps = [lengths[k] for k in seen[: len(seen) - len(seen) % batch]]
+        spans = sorted((min(part), max(part)) for part in zip(*[iter(steps)] * batch, strict=True))
+        assert all(a[1] <= b[0] for a, b in pairwise(spans)), "no step's lengths reach into another's"
 
 
 def test_files_of_different_length_are_refused_with_the_line(tmp_path: Path) -> None:
@@ -248,6 +273,8 @@ def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.Capt
         (["translate", str(tmp_path / "m"), ""], "an empty text"),
         (["translate", str(tmp_path / "m")], "needs texts, or --file"),
         (["translate", str(tmp_path / "m"), "dog", "dog", "--attention", "x.svg"], "draws one text"),
+        (["translate", str(tmp_path / "m"), "", "--attention", "x.svg"], "nothing to draw"),
+        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "nan"], "a number from 0 up"),
         (["translate", str(tmp_path / "tok"), "dog"], "config.json"),
     ):
         code = run(words)
@@ -255,4 +282,5 @@ def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.Capt
         if expected == "an empty text":
             assert code == 0 and "1 of 1 lines are empty" in said
         else:
-            assert code == 2 and expected in said and len(said.splitlines()) == 1, (words, said)
+            assert code == 2 and expected in said and "Traceback" not in said, (words, said)
+            assert len(said.splitlines()) == 1 + ("are empty" in said), (words, said)

@@ -293,6 +293,22 @@ def test_the_long_phase_comes_at_the_end(corpus_path: Any, tiny: tuple[str, ...]
     assert longest[0] <= 32 and longest[1] <= 32 and longest[2] > 32 and longest[3] > 32
 
 
+def test_slow_evaluations_do_not_break_a_budget(make_run: MakeRun) -> None:
+    """A search over a whole development set costs many times what its tokens would in a forward pass."""
+    run = make_run("training.budget=8s", "training.evaluate_steps=1", "training.log_steps=1")
+    began = time.monotonic()
+    lines: list[dict[str, Any]] = []
+
+    def search() -> dict[str, float]:
+        time.sleep(1.5)
+        return {"translate.bleu": 1.0}
+
+    train(replace(run, evaluate=search, log=lines.append, began=began))
+    assert 5 < time.monotonic() - began < 8.5
+    progress = [line["progress"] for line in lines]
+    assert progress == sorted(progress) and lines[-1]["kind"] == "evaluation"
+
+
 def test_a_budget_ends_by_the_clock_whatever_the_steps(make_run: MakeRun) -> None:
     run = make_run("training.budget=4s", "training.steps=1", "training.log_steps=1")
     began = time.monotonic()

@@ -98,7 +98,7 @@ class Elmo(Backbone):
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
         words = self.dropout(self._words(batch))
         sides, layers = (words, words), [torch.cat([words, words], 1)]
-        readings = Reading.of(batch), Reading.of(batch, backwards=True)
+        readings = [Reading.of(batch.lengths, batch.ids.device, backwards) for backwards in (False, True)]
         for block in self.blocks:
             sides = block(*sides, readings)
             layers.append(torch.cat(sides, 1))

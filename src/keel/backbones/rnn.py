@@ -1,7 +1,7 @@
 """A recurrent encoder: what attention replaced (Cho et al. 2014; Bahdanau et al. 2015).
 
 In: a flat batch. Out: for each token the state from the left and the state from the right, side by side. Each layer
-reads both sides of the layer below.
+reads both sides of the layer below. Embeddings start small and are multiplied by the root of W, as the Transformer's.
 
 Shapes: T tokens, R rows, W width: half for each side.
 """
@@ -18,7 +18,7 @@ from keel.checkpoint import own_family
 from keel.interfaces import Backbone, Batch, Encoding
 from keel.layers.dropout import Dropout
 from keel.layers.recurrent import BothSides, whole_rows
-from keel.layers.start import start_weights
+from keel.layers.start import start_as_glorot, start_weights
 
 ANY_LENGTH = 1 << 20
 
@@ -62,7 +62,7 @@ class Rnn(Backbone):
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
 
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
-        layers = [self.dropout(self.tokens(batch.ids))]
+        layers = [self.dropout(self.tokens(batch.ids) * self.width**0.5)]
         for block in self.blocks:
             layers.append(self.dropout(block(layers[-1], batch)))
         return Encoding(layers[-1], tuple(layers) if every_layer else ())
@@ -79,6 +79,7 @@ class Rnn(Backbone):
 
     def start(self, generator: torch.Generator) -> None:
         start_weights(self, self.config.start_deviation, generator)
+        start_as_glorot(self, generator)
 
 
 Rnn.published = own_family("rnn", Rnn)

@@ -110,7 +110,11 @@ def lineage(
     task_settings: TaskSettings = None,
     feature_settings: Annotated[
         list[str] | None,
-        typer.Option("--features-set", metavar="KEY=VALUE", help="Change the recipes of features; repeatable."),
+        typer.Option("--features-set", metavar="[MEMBER:]KEY=VALUE", help="Change how features learn; repeatable."),
+    ] = None,
+    tuned_settings: Annotated[
+        list[str] | None,
+        typer.Option("--tuned-set", metavar="[MEMBER:]KEY=VALUE", help="Change how members are tuned; repeatable."),
     ] = None,
     overrides: common.Overrides = None,
     resume: Resume = False,
@@ -141,6 +145,7 @@ def lineage(
         sizes=counts,
         overrides=overrides or [],
         features_overrides=feature_settings or [],
+        tuned_overrides=tuned_settings or [],
         resume=resume,
         threads=threads,
         device=device,
@@ -172,11 +177,10 @@ def lineage(
 
 def _tasks(given: list[str] | None, settings: list[str] | None) -> list[Any]:
     from keel.errors import UserError
-    from keel.stages.compare import LabelledTask
+    from keel.stages.compare import LabelledTask, owner_of
 
     parsed = [LabelledTask.parse(task, settings or ()) for task in given or []]
-    owners = {s.partition(":")[0] for s in settings or [] if ":" in s and "=" not in s.partition(":")[0]}
-    for strange in owners - {task.name for task in parsed}:
+    for strange in {owner_of(s) for s in settings or []} - {None, *(task.name for task in parsed)}:
         raise UserError(f"--task-set {strange}:...: there is no task of that name")
     return parsed
 

@@ -54,15 +54,17 @@ def translate(
     if blank:
         common.say(f"{len(blank):,} of {len(given):,} lines are empty and stay so; the first is line {blank[0]}")
     opened = stage.open_translator(model, beam, length_penalty, device, allow_pickle)
-    if attention and not blank:
+    if attention and blank:
+        raise UserError("--attention has nothing to draw: the text is empty")
+    if attention:
         from keel.reporting.heat_map import heat_map
 
         translation, map_ = stage.attention(opened, given[0])
         Path(attention).write_text(heat_map(translation, map_.written, map_.read, map_.mean), encoding="utf-8")
         common.say(f"where it looked: {attention}")
-    for text, answer in zip(given, stage.translate(opened, given), strict=True):
+    for text, answer in zip(given, stage.translate(opened, given, common.say), strict=True):
         if as_json:
             common.print_json({"text": text, **answer})
         else:
-            line = " ".join(answer["translation"].split("\n"))
+            line = " ".join(answer["translation"].splitlines())
             sys.stdout.write((common.clean(line) if sys.stdout.isatty() else line) + "\n")

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from keel.layers.filler import fill_up
+
 
 @dataclass(frozen=True)
 class Padding:
@@ -36,11 +38,13 @@ class Padding:
 
     def fill(self, flat: Tensor) -> Tensor:
         """(R, longest, ...)"""
-        table = flat.new_zeros(self.rows * self.longest, *flat.shape[1:]).index_copy(0, self.places, flat)
+        inside = flat[: len(self.places)]  # what stands behind is filler
+        table = flat.new_zeros(self.rows * self.longest, *flat.shape[1:]).index_copy(0, self.places, inside)
         return table.unflatten(0, (self.rows, self.longest))
 
     def flat(self, table: Tensor) -> Tensor:
-        return table.flatten(0, 1).index_select(0, self.places)
+        """The way back, filled up as flat batches are."""
+        return fill_up(table.flatten(0, 1).index_select(0, self.places))
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class CrossAttention(nn.Module):
 
     def read(self, vectors: Tensor, padding: Padding) -> Source:
         """Keys and values of the texts read: once for a text, however long the answer."""
-        table = padding.fill(self.key_value(vectors)).unflatten(2, (2, self.heads, -1))
+        table = padding.fill(self.key_value(fill_up(vectors))).unflatten(2, (2, self.heads, -1))
         keys, values = table.permute(2, 0, 3, 1, 4)
         return Source(keys, values, padding.inside[:, None, None, :])
 

@@ -14,21 +14,27 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from keel.layers.filler import fill_up
 
 
 def tied_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    loss, correct = _TiedCrossEntropy.apply(hidden, table, bias, targets, smoothing)
+    learns = torch.is_grad_enabled()  # which inside the function it never is
+    loss, correct = _TiedCrossEntropy.apply(fill_up(hidden), table, bias, targets, smoothing, learns)
     return loss, correct
 
 
 class _TiedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, smoothing: float
+        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, smoothing: float, learns: bool
     ) -> tuple[Tensor, Tensor]:
+        count, filler = len(targets), len(hidden) - len(targets)
+        targets = F.pad(targets, (0, filler))
         logits = torch.addmm(bias, hidden, table.t())
         if logits.dtype is torch.bfloat16:  # under autocast; sums of many small chances need more digits
             logits = logits.float()
@@ -39,17 +45,18 @@ class _TiedCrossEntropy(torch.autograd.Function):
         normaliser = best - probabilities.gather(1, guesses[:, None]).squeeze(1).log()
         if smoothing:
             right = torch.lerp(right, logits.mean(1), smoothing)
-        loss = (normaliser - right).sum()
-        correct = (guesses == targets).sum()
+        loss = (normaliser - right)[:count].sum()
+        correct = (guesses == targets)[:count].sum()
         ctx.mark_non_differentiable(correct)
-        if any(ctx.needs_input_grad):
+        if learns and any(ctx.needs_input_grad):
             slope = probabilities.sub_(smoothing / len(table)) if smoothing else probabilities
             slope.scatter_add_(1, targets[:, None], torch.full_like(right, smoothing - 1)[:, None])
+            slope[count:] = 0  # the filler teaches nothing
             ctx.save_for_backward(slope @ table, slope.t() @ hidden, slope.sum(0))
         return loss, correct
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         for_hidden, for_table, for_bias = ctx.saved_tensors
         scale = gradients[0]
-        return for_hidden * scale, for_table * scale, for_bias * scale, None, None
+        return for_hidden * scale, for_table * scale, for_bias * scale, None, None, None

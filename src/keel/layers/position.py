@@ -3,7 +3,7 @@
 In: (T, W) embedded tokens and their positions. Out: the same with the positions added, or turns for queries and keys.
 
 sinusoid  sines and cosines of wavelengths from 2 pi to 10000 x 2 pi, added (Vaswani et al. 2017); there is no last one
-learned   a vector for each position, added; positions beyond the table do not exist
+learned   a vector for each position, scaled like the tokens' and added; positions beyond the table do not exist
 rotary    nothing is added; queries and keys are turned (`layers/rotary.py`)
 
 Shapes: T tokens, W width, D size of a head.
@@ -31,7 +31,7 @@ class Positions(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn | None]:
         if self.table is not None:
-            added: Tensor = self.table(positions)
+            added: Tensor = self.table(positions) * x.shape[1] ** 0.5
             return x + torch.nn.functional.pad(added, (0, 0, 0, len(x) - len(added))), None
         if self.kind == "rotary":
             return x, Turn.of(positions, self.size, BASE, len(x))

@@ -3,14 +3,18 @@
 In: (T, W) vectors of all rows end to end, longest row first, and where each token stands in its row. Out: (T, H), the
 state after each token. A row's states depend on no other row.
 
-Notable choice: torch reads rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first
-here, so packing is one permutation, and reading from the right is another.
+Notable choices
+- Recurrent networks compute in fp32 also where other layers do not: a state is a sum over all steps before it.
+- torch reads rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first here,
+  so packing is one permutation, and reading from the right is another.
 
 Shapes: T tokens, R rows, W and H widths.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +25,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from keel.interfaces import Batch
 
+# True, and nothing that a user could change.
+warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -30,30 +37,37 @@ class Reading:
     together: np.ndarray  # (longest,): how many rows still have a token
 
     @staticmethod
-    def of(batch: Batch, backwards: bool = False) -> Reading:
-        lengths = np.asarray(batch.lengths)
-        time = np.concatenate([np.arange(n)[::-1] if backwards else np.arange(n) for n in batch.lengths])
-        order = torch.from_numpy(np.argsort(time, kind="stable")).to(batch.ids.device, non_blocking=True)
+    def of(rows: Sequence[int], device: torch.device, backwards: bool = False) -> Reading:
+        """`rows`: their lengths, longest first."""
+        lengths = np.asarray(rows)
+        time = np.concatenate([np.arange(n)[::-1] if backwards else np.arange(n) for n in rows])
+        order = torch.from_numpy(np.argsort(time, kind="stable")).to(device, non_blocking=True)
         return Reading(order, (lengths > np.arange(lengths[0])[:, None]).sum(1))
 
-
-def read(network: nn.RNNBase, x: Tensor, reading: Reading) -> Tensor:
-    """(T, H): the network's state after each token."""
-    given = x[reading.order]
-    if x.device.type == "cpu":
-        states = network(PackedSequence(given, torch.from_numpy(reading.together)))[0].data
-    else:
-        states = _read_filled(network, given, reading)
-    return torch.empty_like(states).index_copy(0, reading.order, states)
+    def back(self, states: Tensor) -> Tensor:
+        """From the order of reading to that of the rows."""
+        return torch.empty_like(states).index_copy(0, self.order, states)
 
 
-def _read_filled(network: nn.RNNBase, x: Tensor, reading: Reading) -> Tensor:
+def read(network: nn.RNNBase, x: Tensor, reading: Reading, begin: Tensor | None = None) -> Tensor:
+    """(T, H): the network's state after each token. `begin`: (R, H), a GRU's state before the first; None: zeros."""
+    with torch.autocast(x.device.type, enabled=False):
+        given = x[reading.order].float()
+        first = None if begin is None else begin[None].float()
+        if x.device.type == "cpu":
+            states = network(PackedSequence(given, torch.from_numpy(reading.together)), first)[0].data
+        else:
+            states = _read_filled(network, given, reading, first)
+    return reading.back(states)
+
+
+def _read_filled(network: nn.RNNBase, x: Tensor, reading: Reading, begin: Tensor | None) -> Tensor:
     """The same with rows filled up to the longest: an accelerator would have to wait for each of a pack's sizes."""
     rows, longest = int(reading.together[0]), len(reading.together)
     places = np.concatenate([time * rows + np.arange(count) for time, count in enumerate(reading.together)])
     at = torch.from_numpy(places).to(x.device, non_blocking=True)
     table = x.new_zeros(longest * rows, x.shape[1]).index_copy(0, at, x)
-    states: Tensor = network(table.unflatten(0, (longest, rows)))[0]
+    states: Tensor = network(table.unflatten(0, (longest, rows)), begin)[0]
     return states.flatten(0, 1).index_select(0, at)
 
 
@@ -69,7 +83,7 @@ class BothSides(nn.Module):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(T, 2 x cells)"""
         networks = (self.forwards, False), (self.backwards, True)
-        return torch.cat([read(network, x, Reading.of(batch, side)) for network, side in networks], 1)
+        return torch.cat([read(network, x, Reading.of(batch.lengths, x.device, side)) for network, side in networks], 1)
 
 
 def whole_rows(vectors: Tensor, batch: Batch, side: int) -> Tensor:

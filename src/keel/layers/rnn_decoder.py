@@ -8,8 +8,10 @@ which the next one is guessed.
     c_t = h, or with attention the sum of a_j h_j, a = softmax over j of v tanh(U h_j + B s_{t-1})
     out = tanh(C [s_t; y_{t-1}; c_t])
 
-Notable choice: without attention nothing in c_t waits for s_{t-1}, so torch runs over whole texts at once; with it, one
-step must end before the next begins. That is what attention alone did away with.
+Notable choices
+- Without attention nothing in c_t waits for s_{t-1}, so torch runs over whole texts at once; with it, one step must end
+  before the next begins. That is what attention alone did away with.
+- No row is carried on beyond its end.
 
 Shapes: Q tokens written, R rows, S longest text read, W width, E width of the source.
 """
@@ -25,6 +27,8 @@ from torch import Tensor, nn
 
 from keel.layers.cross_attention import Padding
 from keel.layers.dropout import Dropout
+from keel.layers.recurrent import Reading
+from keel.layers.recurrent import read as step_through
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,10 @@ class Read:
     tokens: Tensor | None = None  # (R, S, E)
     keys: Tensor | None = None  # (R, S, W)
     inside: Tensor | None = None  # (R, S) bool
+
+    def first(self, rows: int) -> Read:
+        parts = (self.whole, self.tokens, self.keys, self.inside)
+        return Read(*(None if part is None else part[:rows] for part in parts))  # type: ignore[arg-type]
 
     def pick(self, rows: Tensor) -> Read:
         parts = (self.whole, self.tokens, self.keys, self.inside)
@@ -65,25 +73,34 @@ class RnnDecoder(nn.Module):
         return Read(whole, tokens, self.key(tokens), padding.inside)
 
     def forward(self, embedded: Tensor, positions: Tensor, lengths: tuple[int, ...], read: Read) -> Tensor:
-        padding = Padding.of(lengths, embedded.device)
-        inputs = padding.fill(self.dropout(embedded))  # (R, L, W)
-        state = torch.tanh(self.begin(read.whole)) if self._state is None else self._state
+        reading = Reading.of(lengths, embedded.device)
+        inputs = self.dropout(embedded)
+        state = self._first(read) if self._state is None else self._state
         if self.ask is None:
-            contexts = read.whole[:, None].expand(-1, inputs.shape[1], -1)
-            states, end = self.network(torch.cat([inputs, contexts], 2).transpose(0, 1), state[None])
-            states, state = states.transpose(0, 1), end[0]
+            rows = torch.tensor(lengths, device=embedded.device)
+            contexts = read.whole.repeat_interleave(rows, 0, output_size=len(embedded))
+            states = step_through(self.network, torch.cat([inputs, contexts], 1), reading, state)
         else:
-            found, seen = [], []
-            for word in inputs.unbind(1):
-                context = self._look(state, read)
-                state = self.network(torch.cat([word, context], 1)[None], state[None])[1][0]
-                found.append(state)
-                seen.append(context)
-            states, contexts = torch.stack(found, 1), torch.stack(seen, 1)
+            states, contexts = self._step_by_step(inputs, reading, state, read)
         if self._remembers:
-            self._state = state  # rows are of equal length then: one new token each
-        together = torch.cat([padding.flat(part) for part in (states, inputs, contexts)], 1)
-        return torch.tanh(self.out(self.dropout(together)))
+            self._state = states  # rows have one new token each then
+        return torch.tanh(self.out(self.dropout(torch.cat([states, embedded, contexts], 1))))
+
+    def _first(self, read: Read) -> Tensor:
+        return torch.tanh(self.begin(read.whole))
+
+    def _step_by_step(self, inputs: Tensor, reading: Reading, state: Tensor, read: Read) -> tuple[Tensor, Tensor]:
+        """States and contexts. Rows stand longest first, so those that go on are the first ones."""
+        states, contexts = [], []
+        for words in inputs[reading.order].split(reading.together.tolist()):
+            if len(words) < len(state):
+                state, read = state[: len(words)], read.first(len(words))
+            context = self._look(state, read)
+            with torch.autocast(state.device.type, enabled=False):
+                state = self.network(torch.cat([words, context], 1).float()[None], state.float()[None])[1][0]
+            states.append(state)
+            contexts.append(context)
+        return reading.back(torch.cat(states)), reading.back(torch.cat(contexts))
 
     def weights(self, state: Tensor, read: Read) -> Tensor:
         """(R, S): how much a state looks at each token read."""
@@ -94,11 +111,8 @@ class RnnDecoder(nn.Module):
     @torch.no_grad()
     def look(self, embedded: Tensor, positions: Tensor, lengths: tuple[int, ...], read: Read) -> list[Tensor]:
         """(R, 1, longest, S): its one layer, its one head."""
-        inputs, state, found = (
-            Padding.of(lengths, embedded.device).fill(embedded),
-            torch.tanh(self.begin(read.whole)),
-            [],
-        )
+        inputs = Padding.of(lengths, embedded.device).fill(embedded)
+        state, found = self._first(read), []
         for word in inputs.unbind(1):
             found.append(self.weights(state, read))
             state = self.network(torch.cat([word, self._look(state, read)], 1)[None], state[None])[1][0]

@@ -29,11 +29,13 @@ def start_weights(module: nn.Module, deviation: float, generator: torch.Generato
 
 
 def _start_recurrent(network: nn.LSTM | nn.GRU, generator: torch.Generator) -> None:
-    cells, bound = network.hidden_size, network.hidden_size**-0.5
+    cells = network.hidden_size
     for name, parameter in network.named_parameters():
-        parameter.uniform_(-bound, bound, generator=generator)
         if name.startswith("bias"):
             parameter.zero_()
+        else:
+            bound = parameter.shape[1] ** -0.5
+            parameter.uniform_(-bound, bound, generator=generator)
         if name.startswith("bias_ih") and isinstance(network, nn.LSTM):
             parameter[cells : 2 * cells] = 1.0
 

@@ -23,6 +23,7 @@ from keel.layers.attention import SelfAttention, remembering
 from keel.layers.block import FeedForward
 from keel.layers.cross_attention import CrossAttention, Padding, Source
 from keel.layers.dropout import Dropout
+from keel.layers.filler import fill_up
 from keel.layers.look import LEFT
 from keel.layers.position import Positions
 from keel.layers.rotary import Turn
@@ -52,12 +53,12 @@ class TransformerDecoder(nn.Module):
         return Sources([block.across.read(vectors, padding) for block in self.blocks])  # type: ignore[union-attr,operator]
 
     def forward(self, embedded: Tensor, positions: Tensor, lengths: tuple[int, ...], sources: Sources) -> Tensor:
-        x, turn = self.positions(embedded, positions)
+        x, turn = self.positions(fill_up(embedded), positions)
         x = self.dropout(x)
         padding = Padding.of(lengths, x.device)
         for block, source in zip(self.blocks, sources.layers, strict=True):
             x = block(x, lengths, padding, source, turn)
-        return x
+        return x[: len(embedded)]
 
     @contextmanager
     def writing(self) -> Iterator[None]:

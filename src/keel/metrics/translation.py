@@ -13,19 +13,20 @@ from keel.errors import UserError
 
 def bleu(said: Sequence[str], right: Sequence[str]) -> float:
     """Of a whole set. Cased, tokenised by sacrebleu (13a), smoothed as its default is."""
-    return float(_library().corpus_bleu(list(said), [list(right)]).score)
+    return float(need_sacrebleu().corpus_bleu(list(said), [list(right)]).score)
 
 
 def chrf(said: Sequence[str], right: Sequence[str]) -> float:
     """Of a whole set: chrF2, up to six characters, no words."""
-    return float(_library().corpus_chrf(list(said), [list(right)]).score)
+    return float(need_sacrebleu().corpus_chrf(list(said), [list(right)]).score)
 
 
 def sentence_chrf(said: str, right: str) -> float:
-    return float(_library().sentence_chrf(said, [right]).score)
+    return float(need_sacrebleu().sentence_chrf(said, [right]).score)
 
 
-def _library() -> Any:
+def need_sacrebleu() -> Any:
+    """The library, or a line about how to get it."""
     try:
         import sacrebleu
     except ImportError:

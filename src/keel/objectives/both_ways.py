@@ -70,7 +70,12 @@ class BothWays(Objective):
         self._sums: np.ndarray | None = None
 
     def meet(self, counts: np.ndarray, tokenizer: Tokenizer) -> None:
-        self.counts.copy_(torch.from_numpy(np.maximum(counts, 1)))  # what was never seen may still be asked
+        """The chances by themselves are where the bias starts."""
+        counts = np.maximum(counts, 1)  # what was never seen may still be asked
+        counts[[tokenizer.cls, tokenizer.sep]] = counts.max()  # the end of every row, which a corpus does not store
+        self.counts.copy_(torch.from_numpy(counts))
+        with torch.no_grad():
+            self.bias.copy_(torch.log(self.counts / self.counts.sum()))
         self._sums = None
 
     def begin(self, generator: torch.Generator) -> None:
@@ -88,7 +93,10 @@ class BothWays(Objective):
             targets[f"{way}.places"] = places
             targets[f"{way}.answers"] = rows.ids[places + step]
         if self.config.sample and not self.counts.is_meta:
-            targets[f"{self.name}.drawn"] = self._draw(rows.keys[:1])
+            drawn = self._draw(rows.keys[:1])
+            words = np.unique(np.concatenate([drawn, *(targets[f"{way}.answers"] for way in WAYS)]))
+            targets |= {f"{way}.which": np.searchsorted(words, targets[f"{way}.answers"]) for way in WAYS}
+            targets |= {f"{self.name}.words": words, f"{self.name}.drawn": np.searchsorted(words, drawn)}
         return rows, targets
 
     def _draw(self, key: np.ndarray) -> np.ndarray:
@@ -129,18 +137,19 @@ class BothWays(Objective):
         return scores
 
     def _sampled(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
-        drawn, scores = batch.targets[f"{self.name}.drawn"], {}
+        """Vectors are made for the words of the sample and of the answers only, each once."""
+        words, drawn = batch.targets[f"{self.name}.words"], batch.targets[f"{self.name}.drawn"]
         shares = self.counts.double() ** POWER
         chances = -torch.expm1(self.config.sample * torch.log1p(-shares / shares.sum()))  # to be in the sample
-        lowered = (self.bias - chances.log().to(self.bias.dtype)).float()
-        vectors = self._vectors(backbone, drawn)
+        lowered = (self.bias - chances.log().to(self.bias.dtype)).float()[words]
+        vectors, scores = self._vectors(backbone, words), {}
+        sample = vectors[drawn]
         for way in WAYS:
-            answers = batch.targets[f"{way}.answers"]
+            which = batch.targets[f"{way}.which"]
             states = self._states(backbone, batch, way)
-            own = self._vectors(backbone, answers)
-            right = (states.float() * own.float()).sum(1) + lowered[answers]
-            others = (states @ vectors.t()).float() + lowered[drawn]
-            others = others.masked_fill(drawn == answers[:, None], NEVER)
+            right = (states.float() * vectors[which].float()).sum(1) + lowered[which]
+            others = (states @ sample.t()).float() + lowered[drawn]
+            others = others.masked_fill(drawn == which[:, None], NEVER)
             loss = torch.logaddexp(torch.logsumexp(others, 1), right) - right
-            scores[way] = Score(loss.sum(), (right > others.max(1).values).sum(), len(answers))
+            scores[way] = Score(loss.sum(), (right > others.max(1).values).sum(), len(which))
         return scores

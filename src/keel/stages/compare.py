@@ -54,17 +54,27 @@ class LabelledTask:
         """From `NAME=KIND:TRAIN:DEV`; settings are `key=value` for all tasks, or `NAME:key=value` for one."""
         name, equals, rest = given.partition("=")
         parts = rest.split(":")
-        if not re.fullmatch(r"\w[\w.-]*", name) or not equals or len(parts) != 3 or not all(parts):
+        if not is_name(name) or not equals or len(parts) != 3 or not all(parts):
             raise UserError(f"--task {given}: expected {FORM}")
-        mine = []
-        for setting in settings:
-            owner, colon, value = setting.partition(":")
-            if not colon or "=" in owner:
-                mine.append(setting)
-            elif owner == name:
-                mine.append(value)
         kind, train, dev = parts
-        return LabelledTask(name, kind, train, dev, tuple(mine))
+        return LabelledTask(name, kind, train, dev, tuple(settings_for(name, settings)))
+
+
+def is_name(name: str) -> bool:
+    """Whether something can be called so, its folder too."""
+    return bool(re.fullmatch(r"\w[\w.-]*", name))
+
+
+def owner_of(setting: str) -> str | None:
+    """NAME of `NAME:key=value`; None: it is `key=value`, for all."""
+    owner, colon, _ = setting.partition(":")
+    return owner if colon and "=" not in owner else None
+
+
+def settings_for(name: str, settings: Sequence[str]) -> list[str]:
+    """Those for all, and those for this one."""
+    owned = ((owner_of(setting), setting) for setting in settings)
+    return [s.removeprefix(f"{owner}:") if owner else s for owner, s in owned if owner in (None, name)]
 
 
 @dataclass(frozen=True)
@@ -158,8 +168,9 @@ def _check(plan: Plan) -> None:
     check_tasks(plan.tasks)
 
 
-def check_tasks(tasks: Sequence[LabelledTask]) -> None:
-    if len({task.name for task in tasks}) < len(tasks):
+def check_tasks(tasks: Sequence[LabelledTask], same: bool = False) -> None:
+    """`same`: they may be one task with several settings."""
+    if not same and len({task.name for task in tasks}) < len(tasks):
         raise UserError("two tasks have the same name")
     for task in tasks:
         recipes.load_task(task.kind, task.overrides)

@@ -1,6 +1,6 @@
 """What answers cost: texts per second and memory of a process that does nothing else.
 
-    python -m keel.stages.cost MODEL FILE
+    python -m keel.stages.cost MODEL FILE DEVICE THREADS
 
 In: a fine-tuned model and labelled data. Out: one JSON object. The first batch is not timed.
 """
@@ -11,23 +11,34 @@ import json
 import resource
 import sys
 import time
+from pathlib import Path
 
 WARM_UP = 16
 
 
-def cost(model: str, data: str) -> dict[str, float]:
+def cost(model: str, data: str, device: str, threads: int) -> dict[str, float]:
+    import torch
+
     from keel.stages.evaluate import open_task
 
-    loaded = open_task(model)
+    torch.set_num_threads(threads)
+    loaded = open_task(model, device=device)
     examples, _ = loaded.task.bind(data).read(data)
     loaded.answer(examples[:WARM_UP])
     began = time.perf_counter()
     loaded.answer(examples)
     spent = time.perf_counter() - began
+    return {"per_second": len(examples) / spent, "megabytes": peak_kilobytes() / 1024}
+
+
+def peak_kilobytes(status: Path = Path("/proc/self/status")) -> float:
+    """The largest memory of this process. Linux lets `ru_maxrss` begin with the parent's, so its own book is read."""
+    if status.is_file():
+        return float(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    kilobytes = peak / 1024 if sys.platform == "darwin" else peak  # bytes there
-    return {"per_second": len(examples) / spent, "megabytes": kilobytes / 1024}
+    return peak / 1024 if sys.platform == "darwin" else peak  # bytes there
 
 
 if __name__ == "__main__":
-    json.dump(cost(*sys.argv[1:3]), sys.stdout)
+    _, folder, file, where, count = sys.argv
+    json.dump(cost(folder, file, where, int(count)), sys.stdout)

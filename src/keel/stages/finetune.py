@@ -41,6 +41,7 @@ from keel.text.labelled import LabelledData
 from keel.text.parallel import two_files
 from keel.tokenizers.folder import open_tokenizer
 from keel.training.encoder import rate_scales, restart_layers
+from keel.training.kept_layers import KeptLayers
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
 from keel.training.model_folder import Loaded, Purpose, load_model
@@ -105,6 +106,8 @@ def finetune(
     if compact and not learner.backbone.reads_spellings:
         learner.backbone.tokens = _compact(learner.backbone, windows)
     learner.to(where)
+    if learner.view is not None:
+        learner.view.kept = KeptLayers()
     dev_windows, dev_cut = kind.windows(examples.dev, loaded.tokenizer)
     say(describe_cut(cut + dev_cut, recipe.data))
     judge = Judge(kind, examples.dev, dev_windows, lambda: outputs(learner, dev_windows, loaded.tokenizer, where))
@@ -113,7 +116,14 @@ def finetune(
         learner,
         loaded.tokenizer,
         recipe.training,
-        Source(windows, recipe.training.batch_rows, recipe.training.slices, recipe.training.seed, kind.whole),
+        Source(
+            windows,
+            recipe.training.batch_rows,
+            recipe.training.slices,
+            recipe.training.seed,
+            whole=kind.whole,
+            alike=kind.alike,
+        ),
         judge.named_figures,
         data_fingerprint(model, train, dev, tokenizer),
         recipe.to_yaml(),
@@ -185,10 +195,9 @@ def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
     pooled = getattr(purpose.task.config, "pooling", None) == "cls" and purpose.encoder.use == "all"
     pooled = pooled and "pooler" in known
     generator = torch.Generator().manual_seed(seed_of(recipe.training.seed, HEAD))
-    update: dict[str, Any] = {"pooler": pooled}
-    if recipe.encoder.dropout is not None:
-        update |= {"dropout": recipe.encoder.dropout, "attention_dropout": recipe.encoder.dropout}
-    update = {name: value for name, value in update.items() if name in known}
+    share, looked = recipe.encoder.dropout, recipe.encoder.attention_dropout
+    wished = {"pooler": pooled, "dropout": share, "attention_dropout": share if looked is None else looked}
+    update = {name: value for name, value in wished.items() if name in known and value is not None}
     backbone = type(given)(given.config.model_copy(update=update))
     if pooled:
         start_weights(backbone.pooler, backbone.config.start_deviation, generator)  # kept where the model has none

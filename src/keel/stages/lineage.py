@@ -8,6 +8,7 @@ Notable choices
   for all; and `tuned`, all weights learning under the task's own head. So a static vector and BERT meet on equal terms
   once, and each at its best the other time.
 - Members that read whole words get the corpus of words, if there is one; all others the other corpus.
+- A member at its best needs its own learning rate: settings for each way can be for one member alone.
 - All members see the same examples, splits and seeds. With `sizes`, fewer examples are always among more.
 - What is finished is not repeated: --resume goes on, inside a run too.
 - Speed and memory are those of a fresh process that answers the development data.
@@ -19,7 +20,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,16 @@ from keel.stages.compare import (
     begin_comparison,
     check_tasks,
     finetuned,
+    is_name,
     model_figures,
+    owner_of,
     pretrained,
+    settings_for,
     shown,
     spread,
 )
 from keel.stages.finetune import finetune
+from keel.training.machine import default_threads
 from keel.training.model_folder import load_model
 
 FEATURES = (
@@ -68,7 +73,7 @@ class Member:
     def parse(given: str) -> Member:
         name, equals, folder = given.partition("=")
         if equals:
-            if not name or not folder:
+            if not is_name(name) or not folder:
                 raise UserError(f"{given}: expected NAME=FOLDER, or the name of a recipe")
             return Member(name, folder=folder)
         return Member(Path(given).stem, recipe=given)
@@ -95,7 +100,12 @@ class Plan:
     sizes: list[int] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
     tasks: list[LabelledTask] = field(default_factory=list)
-    features_overrides: list[str] = field(default_factory=list)
+    settings: dict[str, list[str]] = field(default_factory=dict)  # by way
+
+    def task(self, task: LabelledTask, way: str, member: str) -> LabelledTask:
+        """As this member does it in this way: what is said of the task stands above what the way brings along."""
+        mine = settings_for(member, self.settings.get(way, []))
+        return replace(task, overrides=(*WAYS[way], *task.overrides, *mine))
 
 
 def compare_lineage(
@@ -111,13 +121,16 @@ def compare_lineage(
     sizes: Sequence[int] = (),
     overrides: Sequence[str] = (),
     features_overrides: Sequence[str] = (),
+    tuned_overrides: Sequence[str] = (),
     resume: bool = False,
     threads: int | None = None,
     device: str = "auto",
     report: Callable[[str], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains what is not there, runs all tasks, and returns one row of figures for each member and way."""
+    """Trains what is not there, runs all tasks, and returns one row of figures for each member and way.
+
+    Overrides of a way are `key=value`, or `MEMBER:key=value` for one member."""
     say = report or (lambda _: None)
     plan = Plan(
         [Member.parse(given) for given in members],
@@ -129,7 +142,7 @@ def compare_lineage(
         sorted(sizes),
         list(overrides),
         list(tasks),
-        list(features_overrides),
+        {"features": list(features_overrides), "tuned": list(tuned_overrides)},
     )
     _check(plan)
     folder = Path(out)
@@ -164,12 +177,16 @@ def _check(plan: Plan) -> None:
         raise UserError("a comparison needs two members at least, of different names")
     if not plan.tasks:
         raise UserError("a lineage is compared on tasks: give --task NAME=KIND:TRAIN:DEV")
-    if not plan.ways:
+    if not plan.ways or len(set(plan.ways)) < len(plan.ways):
         raise UserError(f"say how members are used: {', '.join(WAYS)}, or both")
     for way in plan.ways:
         if way not in WAYS:
             raise UserError(f"there is no way '{way}' to use an encoder; choose from {', '.join(WAYS)}")
     check_tasks(plan.tasks)
+    for way, settings in plan.settings.items():
+        for strange in {owner_of(s) for s in settings} - {None, *names}:
+            raise UserError(f"--{way}-set {strange}:...: there is no member of that name")
+    check_tasks([plan.task(task, way, name) for task in plan.tasks for way in plan.ways for name in names], same=True)
     for member in plan.members:
         if member.folder:
             load_model(member.folder)
@@ -203,32 +220,31 @@ def _run_task(
 ) -> None:
     """All seeds with all examples, one seed with fewer, and the cost of an answer."""
     place = folder / run["member"]
-    changes = [*WAYS[way], *(plan.features_overrides if way == "features" else [])]
+    task = plan.task(task, way, run["member"])
     found = run["tasks"].setdefault(task.name, {}).setdefault(way, {})
     found["all"] = [
-        finetuned(run["model"], task, [*changes, f"training.seed={turn}"], place / f"{task.name}-{way}-{turn}", machine)
+        finetuned(run["model"], task, [f"training.seed={turn}"], place / f"{task.name}-{way}-{turn}", machine)
         for turn in range(1, plan.task_seeds + 1)
     ]
     for size in plan.sizes:
-        fewer = [*changes, "training.seed=1", f"training.examples={size}"]
+        fewer = ["training.seed=1", f"training.examples={size}"]
         out = place / f"{task.name}-{way}-of-{size}"
         found[str(size)] = [finetuned(run["model"], task, fewer, out, machine)]
     cost = place / f"{task.name}-{way}-cost.json"
     if not cost.is_file():
-        write_file(cost, json.dumps(_cost(run["model"], task, changes, place / "kept", machine)))
+        write_file(cost, json.dumps(_cost(run["model"], task, place / "kept", machine)))
     found["cost"] = json.loads(cost.read_text(encoding="utf-8"))
 
 
-def _cost(
-    model: str, task: LabelledTask, changes: Sequence[str], place: Path, machine: dict[str, Any]
-) -> dict[str, Any]:
+def _cost(model: str, task: LabelledTask, place: Path, machine: dict[str, Any]) -> dict[str, Any]:
     """Texts a second and the largest memory of a process that answers the development data."""
     import shutil
 
     shutil.rmtree(place, ignore_errors=True)
-    given = [*task.overrides, *changes, "training.examples=64", "training.epochs=1"]
+    given = [*task.overrides, "training.examples=64", "training.epochs=1"]
     finetune(model, task.kind, train=task.train, dev=task.dev, out=str(place), overrides=given, **machine)
-    command = [sys.executable, "-m", "keel.stages.cost", str(place), task.dev]
+    options = [machine["device"], str(machine["threads"] or default_threads())]
+    command = [sys.executable, "-m", "keel.stages.cost", str(place), task.dev, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     shutil.rmtree(place)
     if done.returncode:

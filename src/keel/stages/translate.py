@@ -7,7 +7,8 @@ Notable choice: a blank line of a file stays a blank line, so that line n of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 
 from keel.errors import UserError
 from keel.interfaces import Window
+from keel.stages.evaluate import answer
 from keel.stages.model import Model
 from keel.tasks.translate import TranslateObjective
 from keel.training.windows import to_rows
@@ -32,8 +34,8 @@ def open_translator(
     model = Model.load(path, allow_pickle, device)
     if model.task is None or model.task.config.kind != "translate":
         raise UserError(f"{path}: this model does not translate; make one with `keel finetune ... translate`")
-    if (beam is not None and beam < 1) or (length_penalty is not None and length_penalty < 0):
-        raise UserError("a beam is 1 at least, and a length penalty 0 at least")
+    if (beam is not None and beam < 1) or (length_penalty is not None and not 0 <= length_penalty < math.inf):
+        raise UserError("a beam is 1 at least, and a length penalty a number from 0 up")
     asked = {"beam": beam, "length_penalty": length_penalty}
     changes = {name: value for name, value in asked.items() if value is not None}
     config = type(model.task.config)(**(model.task.config.model_dump() | changes))
@@ -42,12 +44,13 @@ def open_translator(
     return model
 
 
-def translate(model: Model, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """One answer for each text; a blank text has a blank translation."""
+def translate(model: Model, texts: Sequence[str], report: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """One answer for each text; a blank text has a blank translation. `report` is told of texts that are cut."""
     given = [number for number, text in enumerate(texts) if text.strip()]
     found: list[dict[str, Any]] = [{"translation": "", "score": 0.0} for _ in texts]
-    for number, answer in zip(given, model.predict([texts[n] for n in given]), strict=True):
-        found[number] = answer
+    examples = [model.task.example(texts[n]) for n in given]
+    for number, translated in zip(given, answer(model, examples, report), strict=True):
+        found[number] = translated
     return found
 
 
@@ -68,17 +71,17 @@ class Attention:
 
 def attention(model: Model, text: str) -> tuple[str, Attention]:
     """The translation of a text, and where the decoder looked for each of its tokens and its end."""
-    (answer,) = model.predict([text])
+    (found,) = model.predict([text])
     tokenizer, objective = model.tokenizer, _objective(model)
     (window,), _ = model.task.windows([model.task.example(text)], tokenizer)
-    written = tokenizer.encode([answer["translation"]])[0][: objective.config.longest - 1]
+    written = tokenizer.encode([found["translation"]])[0][: objective.config.longest - 1]
     right = np.concatenate([[tokenizer.cls], written, [tokenizer.sep]]).astype(np.int64)
     rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": right})])
     batch = model.learner.prepare(rows, tokenizer, model.device)
     with torch.inference_mode():
         weights = objective.look(model.learner.seen, batch)
     shown = [[tokenizer.shown(int(id)).strip() for id in ids] for ids in (right[1:], window.ids)]
-    return answer["translation"], Attention(shown[0], shown[1], weights.float().cpu().numpy())
+    return found["translation"], Attention(shown[0], shown[1], weights.float().cpu().numpy())
 
 
 def _objective(model: Model) -> TranslateObjective:

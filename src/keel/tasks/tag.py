@@ -158,16 +158,18 @@ class Tag(Task):
             firsts = first_tokens(example.words, offsets)
             tags = self._in_scheme(example.tags) if example.tags else [OUTSIDE] * len(example.words)
             asked = np.full(len(ids), -1)
-            for token, tag in zip(firsts, tags, strict=True):
-                if token >= 0:
+            words_of: dict[int, list[int]] = {}  # the first of a token's words is the one it learns from
+            for word, (token, tag) in enumerate(zip(firsts, tags, strict=True)):
+                if token >= 0 and token not in words_of:
                     asked[token] = place.get(tag, 0)
-            flat, first_of = np.asarray(ids), np.asarray(firsts)
+                words_of.setdefault(token, []).append(word)
+            flat = np.asarray(ids)
             for kept, own in self._cut(len(ids)):
                 marks = np.full(len(kept) + 2, -1)
                 marks[1:-1][own] = asked[kept][own]
                 row = frame(tokenizer, [flat[kept]])
                 low, high = kept[own[0]], kept[own[-1]]
-                words = np.flatnonzero((first_of >= low) & (first_of <= high)).tolist()
+                words = [words_of[token] for token in range(low, high + 1) if token in words_of]
                 windows.append(Window(*row, number, marks={"tag": marks}, place=words))
             cut += Cut(1, 0, len(ids), 0)
         return windows, cut
@@ -205,10 +207,21 @@ class Tag(Task):
         sure = [[1.0] * len(e.words) for e in examples]
         for window, output in zip(windows, outputs, strict=True):
             best, chance = output[:, 0].astype(int), output[:, 1]
-            for word, label, probability in zip(window.place, best, chance, strict=True):
-                tags[window.example][word] = labels[label]
-                sure[window.example][word] = float(probability)
+            for words, label, probability in zip(window.place, best, chance, strict=True):
+                for word, tag in zip(words, self._share_out(labels[label], len(words)), strict=True):
+                    tags[window.example][word] = tag
+                    sure[window.example][word] = float(probability)
         return [self._shown(e, t, s) for e, t, s in zip(examples, tags, sure, strict=True)]
+
+    def _share_out(self, label: str, words: int) -> list[str]:
+        """The labels of words that one token stands for: inside an entity only the first begins it."""
+        mark, kind = label[:2], label[2:]
+        if words == 1 or not self.config.entities or label == OUTSIDE:
+            return [label] * words
+        tags = ["B-" if mark in ("B-", "S-") else "I-", *["I-"] * (words - 1)]
+        if mark in ("E-", "S-"):
+            tags[-1] = "E-"
+        return [tag + kind for tag in tags]
 
     def _shown(self, example: TaggedText, tags: list[str], sure: list[float]) -> dict[str, Any]:
         if not self.config.entities:
@@ -324,16 +337,19 @@ class TagObjective(Objective):
 
 
 def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:
-    """The first token that stands for a part of each word; -1: none, for the tokenizer dropped the word."""
-    found, token = [], 0
+    """The first token that stands for a part of each word; -1: none, for the tokenizer dropped the word.
+
+    Words that have no token of their own share the one they lie in: a tokenizer of Chinese words has fewer tokens than
+    there are characters.
+    """
+    found, token = list[int](), 0
     for start, stop in words:
         while token < len(offsets) and offsets[token][1] <= start:
             token += 1
-        if token < len(offsets) and offsets[token][0] < stop:
-            found.append(token)
-            token += 1  # a token belongs to one word
-        else:
-            found.append(-1)
+        own = token + 1 if found and found[-1] == token else token
+        reached = (t for t in (own, token) if t < len(offsets) and offsets[t][0] < stop)
+        token = next(reached, token)
+        found.append(token if token < len(offsets) and offsets[token][0] < stop else -1)
     return found
 
 

@@ -37,7 +37,7 @@ from keel.layers.position import Positions
 from keel.layers.rnn_decoder import RnnDecoder
 from keel.layers.start import start_as_glorot
 from keel.layers.transformer_decoder import TransformerDecoder
-from keel.metrics.translation import bleu, chrf, sentence_chrf
+from keel.metrics.translation import bleu, chrf, need_sacrebleu, sentence_chrf
 from keel.text.labelled import LabelledData, find_columns
 from keel.text.parallel import Pair, read_pairs, two_files
 from keel.text.tables import TABLES, Rejected, kind_of
@@ -65,12 +65,14 @@ class Translate(Task):
     headline = "bleu"
     gist = "translation"
     needs_table = True
+    alike = True
 
     def __init__(self, config: TranslateConfig, data: LabelledData) -> None:
         self.config = config
         self.data = data
 
     def bind(self, path: str) -> Translate:
+        need_sacrebleu()  # not after an hour of training
         if two_files(path) or kind_of(Path(path)) not in TABLES:
             return self
         return Translate(self.config, find_columns(path, self.data, ("text", "label")))

@@ -26,8 +26,11 @@ class Pair:
 
 def two_files(path: str) -> tuple[str, str] | None:
     """The two files of `a,b`; None: it is one file."""
-    left, comma, right = path.partition(",")
-    return (left, right) if comma and not Path(path).exists() else None
+    if "," not in path or Path(path).exists():
+        return None
+    parts = path.split(",")  # a name may have commas of its own
+    ways = [(",".join(parts[:n]), ",".join(parts[n:])) for n in range(1, len(parts))]
+    return next((way for way in ways if all(Path(name).exists() for name in way)), ways[0])
 
 
 def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:

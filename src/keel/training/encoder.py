@@ -9,7 +9,8 @@ frozen  nothing but the head learns, from the last layer, from the last four sid
         layers: gamma x sum of softmax(s)_j x layer_j, with a penalty of lambda x sum of s_j^2 (Peters et al. 2018); the
         head may be put on a BiLSTM that reads this, or that has it beside its own states, or both
 
-Notable choice: a frozen encoder runs without dropout and without a gradient, so it costs a third of a training step.
+Notable choice: a frozen encoder runs without dropout and without a gradient, so it costs a third of a training step;
+and what it says of a row is kept while a task is learnt (`training/kept_layers.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from keel.interfaces import Backbone, Batch, Encoding
 from keel.layers.dropout import Dropout
 from keel.layers.recurrent import BothSides, whole_rows
 from keel.layers.start import start_weights
+from keel.training.kept_layers import KeptLayers
 
 
 class BiLstmUse(BaseModel):
@@ -46,6 +48,7 @@ class EncoderUse(BaseModel):
     bilstm: BiLstmUse | None = Field(None, description="a BiLSTM between a frozen encoder and the head")
     layer_decay: float = Field(1.0, gt=0, le=1, description="a layer's learning rate, as a share of the one above it")
     dropout: float | None = Field(None, ge=0, lt=1, description="null: as the model was pretrained")
+    attention_dropout: float | None = Field(None, ge=0, lt=1, description="null: as dropout")
     restart: int = Field(0, ge=0, description="top layers that start from fresh weights")
     freeze: int = Field(0, ge=0, description="lowest layers that do not learn; the embeddings are then frozen too")
 
@@ -97,6 +100,7 @@ class Frozen(Backbone):
         self.longest = backbone.longest
         self.causal, self.averages = backbone.causal, backbone.averages
         self.use = use
+        self.kept: KeptLayers | None = None  # only while a task is learnt
         at = use.bilstm.at if use.bilstm else "input"
         self.read = Shown(backbone, use.layers) if at != "output" else None
         self.beside = Shown(backbone, use.layers) if at != "input" else None
@@ -109,14 +113,17 @@ class Frozen(Backbone):
             self.bilstm = None
 
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
-        backbone = self._inner[0].eval()
-        with torch.no_grad():
-            found = backbone(batch, every_layer=self.use.layers != "last" or self.read is None)
+        found = self._ask(batch) if self.kept is None else self.kept(batch, self._ask)
         x = self.read(found) if self.read else found.layers[0]
         if self.bilstm is None:
             return Encoding(x)
         states = self.dropout(self.bilstm(self.dropout(x), batch))
         return Encoding(torch.cat([states, self.beside(found)], 1) if self.beside else states)
+
+    @torch.no_grad()
+    def _ask(self, batch: Batch) -> Encoding:
+        found: Encoding = self._inner[0].eval()(batch, every_layer=self.use.layers != "last" or self.read is None)
+        return found
 
     def row_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
         """As the backbone; of a BiLSTM's states, those that have read the whole row."""

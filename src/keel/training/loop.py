@@ -119,6 +119,8 @@ class Timer:
         self.step_seconds = 0.0
         self.tokens_per_second = 0.0
         self.saving_seconds = 1.0
+        self.evaluation_seconds: float | None = None  # of the last one
+        self.reached = 0.0
         # Opening the corpus counts in the budget, but must not use up the warm-up.
         self.opening = 0.0 if run.state.step else self.elapsed()
 
@@ -126,20 +128,33 @@ class Timer:
         return time.monotonic() - self.began
 
     def usable(self) -> float:
-        """The budget less what the last evaluation (forward only, so about a third of the cost) and save will take."""
+        """The budget less what the last evaluation and save will take."""
         assert self.budget
-        evaluation = self.evaluation_tokens / (2.5 * self.tokens_per_second) if self.tokens_per_second else 0.0
-        return max(0.2 * self.budget, self.budget - 1.2 * evaluation - 2.0 * self.saving_seconds - 1.0)
+        return max(0.2 * self.budget, self.budget - 1.2 * self._evaluation() - 2.0 * self.saving_seconds - 1.0)
+
+    def _evaluation(self) -> float:
+        """As long as the one before; until there is one, it is taken for a forward pass, a third of a step's cost."""
+        if self.evaluation_seconds is not None:
+            return self.evaluation_seconds
+        return self.evaluation_tokens / (2.5 * self.tokens_per_second) if self.tokens_per_second else 0.0
 
     def progress(self, step: int) -> float:
         if not self.budget:
             return min(1.0, step / self.steps)
-        return min(1.0, (self.elapsed() - self.opening) / max(1e-9, self.usable() - self.opening))
+        now = (self.elapsed() - self.opening) / max(1e-9, self.usable() - self.opening)
+        self.reached = max(self.reached, min(1.0, now))  # more time than was thought does not turn it back
+        return self.reached
 
     def finished(self, step: int) -> bool:
         if self.budget:
             return step > 0 and self.elapsed() + self.step_seconds >= self.usable()
         return step >= self.steps
+
+    def has_time_to_evaluate(self, step: int) -> bool:
+        """Also for the last one, which has its time kept for it."""
+        if self.budget:
+            return self.elapsed() + self.step_seconds + self._evaluation() < self.usable()
+        return not self.finished(step)
 
     def remaining(self, step: int) -> float:
         return self.usable() - self.elapsed() if self.budget else (self.steps - step) * self.step_seconds
@@ -180,8 +195,10 @@ def train(run: Run) -> tuple[State, bool]:
                 window = Window(window.failures)
             if window.failures >= HOPELESS:
                 raise _hopeless(state)
-            if state.step % run.settings.evaluate_steps == 0 and not timer.finished(state.step):
+            if state.step % run.settings.evaluate_steps == 0 and timer.has_time_to_evaluate(state.step):
+                before = timer.elapsed()
                 _evaluate(run, stop, state, progress)
+                timer.evaluation_seconds = timer.elapsed() - before
             if saver.due(state) and not timer.finished(state.step):  # the last save comes after the last evaluation
                 timer.saving_seconds = saver.save(state)
         stopped = not timer.finished(state.step)

@@ -23,7 +23,8 @@ from keel.training.learner import Learner
 
 BATCH_TOKENS = 4096
 SLICE_TOKENS = 8192  # of a training step that are computed at once
-ORDER, ROW = 41, 42  # the purposes the seed is used for
+POOL = 20  # steps whose examples are sorted by length together
+ORDER, ROW, STEPS = 41, 42, 43  # the purposes the seed is used for
 
 
 def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
@@ -57,11 +58,21 @@ class Source:
     """The steps' rows: `batch` examples at a time, with all windows of each, in slices of bounded size.
 
     `whole`: an example's windows stay in one slice, because the objective compares them.
+    `alike`: a step's examples are of similar length, because the objective pays for different ones.
     """
 
-    def __init__(self, windows: Sequence[Window], batch: int, slices: int, seed: int, whole: bool = False) -> None:
+    def __init__(
+        self,
+        windows: Sequence[Window],
+        batch: int,
+        slices: int,
+        seed: int,
+        *,
+        whole: bool = False,
+        alike: bool = False,
+    ) -> None:
         self.windows = windows
-        self.batch, self.slices, self.seed, self.whole = batch, slices, seed, whole
+        self.batch, self.slices, self.seed, self.whole, self.alike = batch, slices, seed, whole, alike
         self._order = lru_cache(maxsize=1)(self._shuffle)
         self.of_example: dict[int, list[int]] = {}
         for place, window in enumerate(windows):
@@ -79,7 +90,24 @@ class Source:
         return [self._rows(places, at.epoch) for places in slices], {"main": after}
 
     def _shuffle(self, epoch: int) -> np.ndarray:
-        return self.examples[np.argsort(mix(self.seed, ORDER, epoch, self.examples), kind="stable")]
+        order = self.examples[np.argsort(mix(self.seed, ORDER, epoch, self.examples), kind="stable")]
+        return self._group(order, epoch) if self.alike else order
+
+    def _group(self, order: np.ndarray, epoch: int) -> np.ndarray:
+        """Sorted by length within pools of some steps; then the steps are shuffled. The last, short one stays last."""
+        pool = POOL * self.batch
+        pools = (order[start : start + pool] for start in range(0, len(order), pool))
+        ordered = np.concatenate([np.array(sorted(part.tolist(), key=self._length)) for part in pools])
+        full = len(ordered) // self.batch
+        steps = ordered[: full * self.batch].reshape(full, self.batch)
+        steps = steps[np.argsort(mix(self.seed, STEPS, epoch, np.arange(full)), kind="stable")]
+        return np.concatenate([steps.ravel(), ordered[full * self.batch :]])
+
+    def _length(self, example: int) -> tuple[int, int]:
+        """Of an example's windows, and of their answers."""
+        windows = [self.windows[place] for place in self.of_example[example]]
+        answers = sum(np.size(answer) for window in windows for answer in window.answers.values())
+        return sum(len(window.ids) for window in windows), answers
 
     def _bounded(self, examples: Sequence[int]) -> Iterator[list[int]]:
         """The windows of these examples, at most about SLICE_TOKENS at a time: long texts have many."""
