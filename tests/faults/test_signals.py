@@ -62,3 +62,22 @@ def test_a_stopped_run_goes_on_as_it_says(
     assert done.returncode == 0, done.stderr
     assert "resuming at step" in done.stderr
     assert fingerprints(tmp_path / name) == fingerprints(finished_run)
+
+
+def test_two_runs_do_not_write_into_one_folder(corpus_path: Path, tiny_options: list[str], tmp_path: Path) -> None:
+    """A run that was left behind by its terminal is not disturbed; once it is dead, nothing is in the way."""
+    out = tmp_path / "model"
+    command = [sys.executable, "-c", "from keel.cli.main import main; main()", "pretrain", "bert-tiny", "--quiet"]
+    command += ["--corpus", str(corpus_path), "--out", str(out), *map(str, tiny_options), "--steps", "100000"]
+    command += ["--set", "training.checkpoint_steps=1000000"]
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not (out / "metrics.jsonl").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    for more in ([], ["--resume"]):
+        second = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 2 and "another run is at work there" in second.stderr
+    first.kill()
+    first.wait()
+    third = subprocess.run([*command, "--steps", "2"], capture_output=True, text=True, timeout=60)
+    assert third.returncode == 0, third.stderr

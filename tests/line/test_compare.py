@@ -120,7 +120,7 @@ def test_a_comparison_by_the_clock_can_be_stopped_from_outside(corpus_path: Path
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
     message = running.communicate(timeout=60)[1]
-    assert running.returncode == 0 and "--resume" in message and "Traceback" not in message
+    assert running.returncode == 0 and "the same command and --resume" in message and "Traceback" not in message
     saved = [p.name for p in (out / "bert-mini-seed-1" / "model" / "checkpoints").glob("step-*")]
     assert len(saved) == 1 and not (out / "roberta-mini-seed-1").exists()
     done = subprocess.run([*command, "--resume"], stderr=subprocess.PIPE, text=True, timeout=120)

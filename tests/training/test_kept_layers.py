@@ -1,56 +1,71 @@
-"""A frozen encoder is asked once about a row; what is kept changes no vector, and it is bounded."""
+"""A frozen encoder is asked once about a row: what is kept is what it would say, bounded, and the same when resumed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from keel.interfaces import Batch, Encoding, Rows
-from keel.training.kept_layers import KeptLayers
+from keel.stages.finetune import finetune
+from keel.tasks.classify import Classify, ClassifyConfig
+from keel.text.labelled import LabelledData
+from keel.training.encoder import EncoderUse
+from keel.training.kept_layers import keep_layers
+from keel.training.model_folder import Purpose, load_model
+from keel.training.windows import to_rows
 
-LENGTHS = (9, 7, 7, 3)
-
-
-class Encoder:
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, batch: Batch) -> Encoding:
-        self.asked += 1
-        layers = tuple((batch.ids * 3 + batch.segments + n)[:, None].float().expand(-1, 4) for n in range(3))
-        return Encoding(layers[-1], layers)
+TEXTS = ["The gull remembers the mast.", "A keel", "The old captain watches the harbour at dawn.", "A keel", "gull"]
 
 
-def test_rows_are_asked_once_in_whatever_company(make_rows: Callable[..., Rows]) -> None:
-    rows, encoder, kept = make_rows(LENGTHS, 15), Encoder(), KeptLayers(limit=1 << 20)
-    kept(Batch.of(rows, {}), encoder)
-    for chosen in ([0, 1, 2, 3], [1, 3], [2], [0, 2]):
-        batch = Batch.of(rows.pick(chosen), {})
-        found, expected = kept(batch, encoder), Encoder()(batch)
-        assert torch.equal(found.vectors, expected.vectors)
-        assert all(torch.equal(a, b) for a, b in zip(found.layers, expected.layers, strict=True))
-    assert encoder.asked == 1
+@pytest.fixture(params=["mix", "last"])
+def frozen(request: pytest.FixtureRequest, finished_run: Path) -> tuple[Any, Any, Any]:
+    loaded = load_model(finished_run)
+    task = Classify(ClassifyConfig(labels=["a", "b"]), LabelledData(length=32))
+    learner = Purpose(task, EncoderUse(use="frozen", layers=request.param)).learner(loaded.learner.backbone)
+    windows, _ = task.windows([task.example(text) for text in TEXTS], loaded.tokenizer)
+    return learner, windows, loaded.tokenizer
 
 
-@pytest.mark.parametrize("limit", [0, 200, 1000])
-def test_beyond_the_limit_nothing_is_kept(make_rows: Callable[..., Rows], limit: int) -> None:
-    """All rows together take 26 x 3 x 4 x 4 = 1,248 bytes."""
-    batch, encoder, kept = Batch.of(make_rows(LENGTHS, 15), {}), Encoder(), KeptLayers(limit=limit)
-    for _ in range(3):
-        assert torch.equal(kept(batch, encoder).vectors, Encoder()(batch).vectors)
-    assert encoder.asked >= 3 and not kept.rows
+def test_what_is_kept_is_what_the_encoder_says_in_any_company(frozen: tuple[Any, Any, Any]) -> None:
+    learner, windows, tokenizer = frozen
+    kept = keep_layers(learner, windows, tokenizer, limit=1 << 30)
+    assert kept is not None and len(kept.places) == 4, "a text that comes twice is kept once"
+    for chosen in ([0, 1, 2, 3, 4], [3], [4, 2], [1, 3, 0]):
+        batch = learner.batch(to_rows([windows[n] for n in chosen]), tokenizer)
+        found, said = kept.find(batch), learner.view.ask(batch)
+        pairs = zip((found.vectors, *found.layers), (said.vectors, *(said.layers or (said.vectors,))), strict=True)
+        assert all(float((a - b).abs().max()) <= 1e-5 for a, b in pairs)
+    other = replace(windows[0], ids=windows[0].ids[::-1])
+    strange = learner.batch(to_rows([windows[0], other]), tokenizer)
+    assert kept.find(strange) is None
 
 
-def test_half_precision_is_the_same_the_first_time_and_later(make_rows: Callable[..., Rows]) -> None:
-    batch, kept = Batch.of(make_rows(LENGTHS, 15), {}), KeptLayers(limit=1 << 20)
+def test_a_limit_is_kept(frozen: tuple[Any, Any, Any]) -> None:
+    learner, windows, tokenizer = frozen
+    whole = keep_layers(learner, windows, tokenizer, limit=1 << 30).table  # type: ignore[union-attr]
+    half = keep_layers(learner, windows, tokenizer, limit=whole.nbytes - 1)
+    assert whole.dtype is torch.float32 and half is not None and half.table.nbytes == whole.nbytes // 2
+    torch.testing.assert_close(half.table.float(), whole, rtol=1e-3, atol=1e-5)
+    assert keep_layers(learner, windows, tokenizer, limit=whole.nbytes // 2 - 1) is None
 
-    def ask(given: Batch) -> Encoding:
-        vectors = torch.linspace(0, 1, len(given.ids))[:, None]
-        return Encoding(vectors)
 
-    with torch.autocast("cpu", torch.bfloat16):
-        first = kept(batch, ask).vectors
-    later = kept(batch, ask).vectors
-    assert torch.equal(first, later) and torch.equal(first, first.bfloat16().float())
+def test_a_resumed_run_finds_the_same(finished_run: Path, tmp_path: Path) -> None:
+    """Stopped within an epoch, where what was kept had been seen in other company."""
+    data = tmp_path / "d.tsv"
+    data.write_text("text\tlabel\n" + "".join(f"{text} {n}\t{'ab'[n % 2]}\n" for n in range(8) for text in TEXTS))
+    changes = ["encoder.use=frozen", "encoder.layers=mix", "encoder.bilstm={cells: 8}", "data.length=32"]
+    changes += ["training.decay=constant", "training.warmup=0", "training.evaluate_steps=4", "training.precision=fp32"]
+    given: dict[str, Any] = {"train": str(data), "dev": str(data), "quiet": True, "threads": 1}
+
+    def run(name: str, steps: int, **more: Any) -> dict[str, torch.Tensor]:
+        out, steps_ = str(tmp_path / name), [f"training.steps={steps}", "training.epochs=null"]
+        finetune(str(finished_run), "classify", out=out, overrides=[*changes, *steps_], **given, **more)
+        return load_model(out).learner.state_dict()
+
+    whole = run("whole", 7)
+    run("cut", 4)
+    resumed = run("cut", 7, resume=True)
+    assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)

@@ -20,6 +20,7 @@ Shapes: T tokens, R rows, U different words, L codes of a spelling, P projection
 
 from __future__ import annotations
 
+import warnings
 from typing import ClassVar, Literal, NoReturn, Self
 
 import torch
@@ -130,6 +131,8 @@ class Layer(nn.Module):
     def __init__(self, config: ElmoConfig, residual: bool) -> None:
         super().__init__()
         projected = config.width if config.width < config.cells else 0  # 0: no projection
+        # True, and nothing that a user could change.
+        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
         self.forwards = nn.LSTM(config.width, config.cells, proj_size=projected)
         self.backwards = nn.LSTM(config.width, config.cells, proj_size=projected)
         self.residual = residual

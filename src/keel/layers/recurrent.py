@@ -13,7 +13,6 @@ Shapes: T tokens, R rows, W and H widths.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -24,9 +23,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from keel.interfaces import Batch
-
-# True, and nothing that a user could change.
-warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
 
 
 @dataclass(frozen=True)

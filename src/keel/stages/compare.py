@@ -72,9 +72,9 @@ def owner_of(setting: str) -> str | None:
 
 
 def settings_for(name: str, settings: Sequence[str]) -> list[str]:
-    """Those for all, and those for this one."""
-    owned = ((owner_of(setting), setting) for setting in settings)
-    return [s.removeprefix(f"{owner}:") if owner else s for owner, s in owned if owner in (None, name)]
+    """Those for all, and behind them, so that they win, those for this one."""
+    mine = [s.removeprefix(f"{name}:") for s in settings if owner_of(s) == name]
+    return [s for s in settings if owner_of(s) is None] + mine
 
 
 @dataclass(frozen=True)

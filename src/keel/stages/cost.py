@@ -33,8 +33,10 @@ def cost(model: str, data: str, device: str, threads: int) -> dict[str, float]:
 
 def peak_kilobytes(status: Path = Path("/proc/self/status")) -> float:
     """The largest memory of this process. Linux lets `ru_maxrss` begin with the parent's, so its own book is read."""
-    if status.is_file():
-        return float(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1])
+    lines = status.read_text().splitlines() if status.is_file() else []
+    for line in lines:
+        if line.startswith("VmHWM"):
+            return float(line.split()[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 if sys.platform == "darwin" else peak  # bytes there
 

@@ -41,9 +41,9 @@ from keel.text.labelled import LabelledData
 from keel.text.parallel import two_files
 from keel.tokenizers.folder import open_tokenizer
 from keel.training.encoder import rate_scales, restart_layers
-from keel.training.kept_layers import KeptLayers
+from keel.training.kept_layers import keep_layers
 from keel.training.learner import Learner
-from keel.training.machine import prepare_cpu
+from keel.training.machine import default_threads, prepare_cpu
 from keel.training.model_folder import Loaded, Purpose, load_model
 from keel.training.windows import Source, outputs
 
@@ -106,9 +106,10 @@ def finetune(
     if compact and not learner.backbone.reads_spellings:
         learner.backbone.tokens = _compact(learner.backbone, windows)
     learner.to(where)
-    if learner.view is not None:
-        learner.view.kept = KeptLayers()
     dev_windows, dev_cut = kind.windows(examples.dev, loaded.tokenizer)
+    if learner.view is not None:
+        torch.set_num_threads(threads or default_threads())
+        learner.view.kept = keep_layers(learner, [*windows, *dev_windows], loaded.tokenizer)
     say(describe_cut(cut + dev_cut, recipe.data))
     judge = Judge(kind, examples.dev, dev_windows, lambda: outputs(learner, dev_windows, loaded.tokenizer, where))
     plan = Plan(

@@ -369,5 +369,6 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "seeds of each task": plan.task_seeds,
         "sizes": plan.sizes or None,
         "changed for all": plan.overrides or None,
+        **{f"changed for {way}": settings for way, settings in plan.settings.items() if settings and way in plan.ways},
         "tasks": [f"{t.name}: {t.kind} {t.train} -> {t.dev} {' '.join(t.overrides)}".strip() for t in plan.tasks],
     }

@@ -19,8 +19,13 @@ from pathlib import Path
 from keel.checkpoint import MANIFEST
 from keel.errors import Stopped, UserError
 
-INTERRUPTED = 130  # the command line's exit code when Ctrl-C came before there was anything to save
-COMMAND = (sys.executable, "-c", "from keel.cli.main import main; main()")
+INTERRUPTED = (130, -signal.SIGINT)  # exit codes when Ctrl-C came before there was anything to save
+# Ctrl-C while it is still importing ends it without a word.
+CODE = (
+    "import signal as s; s.signal(s.SIGINT, s.SIG_DFL); from keel.cli.main import main; "
+    "s.signal(s.SIGINT, s.default_int_handler); main()"
+)
+PASSED_ON = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def pretrain_apart(
@@ -40,38 +45,41 @@ def pretrain_apart(
     options += [word for change in overrides for word in ("--set", change)]
     options += ["--threads", str(threads)] if threads else []
     options += [name for name, wanted in (("--resume", resume), ("--quiet", quiet)) if wanted]
-    command = [*COMMAND, "pretrain", recipe, *options]
+    command = [sys.executable, "-c", CODE, "pretrain", recipe, *options]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        with _passing_on_signals(child):
+        with _passing_on_signals(child) as told:
             code = child.wait()
     finally:
         if child.poll() is None:  # this process fails; the run saves itself
             child.terminate()
             child.wait()
-    if code and code != INTERRUPTED:
+    if told or code in INTERRUPTED:
+        raise Stopped(f"{recipe} was stopped")
+    if code < 0:
+        raise UserError(f"pretraining {recipe} was killed by signal {-code}; --resume goes on from what was saved")
+    if code:
         raise UserError(f"pretraining {recipe} failed, as said above; what is finished is kept")
     if not (Path(out) / MANIFEST).is_file():
         raise Stopped(f"{recipe} was stopped")
 
 
 @contextlib.contextmanager
-def _passing_on_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def _passing_on_signals(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     """The child, in a session of its own, hears no Ctrl-C: it is told here, once, and waited for while it saves."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
     told: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
 
     def tell(number: int, frame: object) -> None:
         if not told:
             child.send_signal(signal.SIGINT)
         told.append(number)
 
-    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, tell) for number in PASSED_ON}
     try:
-        yield
+        yield told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -62,7 +62,21 @@ def run(
     began: float | None = None,
 ) -> tuple[loop.State, RunFolder, dict[str, Any]]:
     """Trains to the end. Raises `Stopped` if asked to stop, with everything saved."""
-    folder, settings = RunFolder(Path(out)), plan.settings
+    folder = RunFolder(Path(out))
+    with folder.locked(create=not resume):
+        return _run(plan, folder, device, resume, threads, quiet, began or time.monotonic())
+
+
+def _run(
+    plan: Plan,
+    folder: RunFolder,
+    device: torch.device,
+    resume: bool,
+    threads: int | None,
+    quiet: bool,
+    began: float,
+) -> tuple[loop.State, RunFolder, dict[str, Any]]:
+    settings = plan.settings
     learner = plan.learner.to(device)
     facts: dict[str, Any] = {
         "data": plan.data,
@@ -120,7 +134,7 @@ def run(
         save,
         log,
         progress.show,
-        began or time.monotonic(),
+        began,
     )
     try:
         state, stopped = loop.train(parts)

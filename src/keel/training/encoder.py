@@ -10,12 +10,12 @@ frozen  nothing but the head learns, from the last layer, from the last four sid
         head may be put on a BiLSTM that reads this, or that has it beside its own states, or both
 
 Notable choice: a frozen encoder runs without dropout and without a gradient, so it costs a third of a training step;
-and what it says of a row is kept while a task is learnt (`training/kept_layers.py`).
+and while a task is learnt, what it says of the task's rows is there already (`training/kept_layers.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -26,7 +26,6 @@ from keel.interfaces import Backbone, Batch, Encoding
 from keel.layers.dropout import Dropout
 from keel.layers.recurrent import BothSides, whole_rows
 from keel.layers.start import start_weights
-from keel.training.kept_layers import KeptLayers
 
 
 class BiLstmUse(BaseModel):
@@ -65,6 +64,12 @@ class EncoderUse(BaseModel):
         return self
 
 
+class Kept(Protocol):
+    """What a frozen encoder said before."""
+
+    def find(self, batch: Batch) -> Encoding | None: ...
+
+
 class Shown(nn.Module):
     """What is seen of an encoder's layers: the last, the last four side by side, or a learned mix of all."""
 
@@ -100,7 +105,7 @@ class Frozen(Backbone):
         self.longest = backbone.longest
         self.causal, self.averages = backbone.causal, backbone.averages
         self.use = use
-        self.kept: KeptLayers | None = None  # only while a task is learnt
+        self.kept: Kept | None = None  # only while a task is learnt
         at = use.bilstm.at if use.bilstm else "input"
         self.read = Shown(backbone, use.layers) if at != "output" else None
         self.beside = Shown(backbone, use.layers) if at != "input" else None
@@ -113,7 +118,7 @@ class Frozen(Backbone):
             self.bilstm = None
 
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
-        found = self._ask(batch) if self.kept is None else self.kept(batch, self._ask)
+        found = (self.kept.find(batch) if self.kept else None) or self.ask(batch)
         x = self.read(found) if self.read else found.layers[0]
         if self.bilstm is None:
             return Encoding(x)
@@ -121,7 +126,8 @@ class Frozen(Backbone):
         return Encoding(torch.cat([states, self.beside(found)], 1) if self.beside else states)
 
     @torch.no_grad()
-    def _ask(self, batch: Batch) -> Encoding:
+    def ask(self, batch: Batch) -> Encoding:
+        """The encoder itself."""
         found: Encoding = self._inner[0].eval()(batch, every_layer=self.use.layers != "last" or self.read is None)
         return found
 

@@ -1,59 +1,85 @@
-"""What a frozen encoder said about a row, kept: over all epochs and evaluations it is asked once.
+"""What a frozen encoder says about the rows of a task, computed once before anything is learnt.
 
-In: batches of rows, and how to compute them. Out: their layers, computed or as they were kept.
+In: a learner with a frozen encoder, and all windows that it will see. Out: a store that answers for the encoder.
 
 Notable choices
 - A row is known by its tokens. Nothing else can change its vectors, for a frozen encoder has no dropout and a row's
   vectors do not depend on its company.
-- Under autocast they are kept in bf16, and rounded before they are used for the first time, so that a resumed run sees
-  the same.
-- There is a limit. Beyond it nothing is kept at all: with a part of the rows missing, nearly every batch would have to
-  be computed anyway.
+- Rows are computed in an order that the windows alone decide, in fp32, so that a resumed run finds the same bits.
+- There is a limit: fp16 if fp32 is beyond it, and nothing at all if fp16 is. The encoder is then asked at every step.
 - Not on accelerators, where looking at the tokens would wait for the device.
+
+Shapes: L layers, N tokens of all rows, T tokens of a batch, W width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from keel.interfaces import Batch, Encoding
-from keel.training.machine import available_memory
+from keel.interfaces import Batch, Encoding, Tokenizer, Window
+from keel.training.learner import Learner
+from keel.training.machine import available_memory, memory_limit
+from keel.training.windows import batches, to_rows
 
 SHARE = 4  # of the memory that can be had, one part in so many
-UNKNOWN = 2 << 30  # bytes, where nobody knows how much there is
+UNKNOWN = 8 << 30  # bytes, where nobody knows how much there is
 
 
 class KeptLayers:
-    def __init__(self, limit: int | None = None) -> None:
-        self.left = (available_memory() or SHARE * UNKNOWN) // SHARE if limit is None else limit  # bytes
-        self.rows: dict[bytes, Tensor] = {}  # (layers, length, W) each
+    def __init__(self, table: Tensor, places: dict[bytes, slice]) -> None:
+        self.table, self.places = table, places  # (L, N, W), and where each row stands
 
-    def __call__(self, batch: Batch, ask: Callable[[Batch], Encoding]) -> Encoding:
-        if batch.ids.device.type != "cpu" or self.left < 0:
-            return ask(batch)
-        names = _names(batch)
-        if not all(name in self.rows for name in names):
-            self._keep(names, ask(replace(batch, asked=None)), batch.lengths)
-        if self.left < 0:
-            return ask(batch)
-        found = torch.cat([self.rows[name] for name in names], 1).float()
-        return Encoding(found[-1], tuple(found))
+    def find(self, batch: Batch) -> Encoding | None:
+        """None: some row is not known."""
+        found = [self.places.get(name) for name in _names(batch)]
+        if None in found:
+            return None
+        layers = torch.cat([self.table[:, place] for place in found], 1).float()
+        return Encoding(layers[-1], tuple(layers))
 
-    def _keep(self, names: Sequence[bytes], found: Encoding, lengths: tuple[int, ...]) -> None:
+
+def keep_layers(
+    learner: Learner, windows: Sequence[Window], tokenizer: Tokenizer, limit: int | None = None
+) -> KeptLayers | None:
+    """`limit`: bytes; None: a share of the memory that is there. Returns None where nothing can be kept."""
+    assert learner.view is not None
+    different = list({_name(window.ids, window.segments): window for window in windows}.values())
+    if not different or next(learner.backbone.parameters()).device.type != "cpu":
+        return None
+    tokens, table, places, filled = sum(len(window.ids) for window in different), None, {}, 0
+    for group in batches([len(window.ids) for window in different]):
+        batch = learner.batch(to_rows([different[place] for place in group]), tokenizer)
+        found = learner.view.ask(batch)
         layers = torch.stack(found.layers or (found.vectors,))
-        kind = torch.bfloat16 if torch.is_autocast_enabled("cpu") else layers.dtype
-        for name, row in zip(names, layers.to(kind).split(lengths, 1), strict=True):
-            if name not in self.rows:
-                self.rows[name] = row.clone()
-                self.left -= row.nbytes
-        if self.left < 0:
-            self.rows.clear()
+        if table is None:
+            kind = _kind(len(layers) * tokens * layers.shape[2], _limit() if limit is None else limit)
+            if kind is None:
+                return None
+            table = torch.empty(len(layers), tokens, layers.shape[2], dtype=kind)
+        table[:, filled : filled + len(batch.ids)] = layers
+        for name, length in zip(_names(batch), batch.lengths, strict=True):
+            places[name] = slice(filled, filled + length)
+            filled += length
+    assert table is not None
+    return KeptLayers(table, places) if torch.isfinite(table).all() else None
+
+
+def _kind(numbers: int, limit: int) -> torch.dtype | None:
+    return next((kind for kind in (torch.float32, torch.float16) if numbers * kind.itemsize <= limit), None)
+
+
+def _limit() -> int:
+    return min(available_memory() or UNKNOWN, memory_limit() or UNKNOWN) // SHARE
 
 
 def _names(batch: Batch) -> list[bytes]:
-    pairs = torch.stack([batch.ids, batch.segments], 1).split(batch.lengths)
-    return [pair.numpy().tobytes() for pair in pairs]
+    rows = (batch.ids.split(batch.lengths), batch.segments.split(batch.lengths))
+    return [_name(ids.numpy(), segments.numpy()) for ids, segments in zip(*rows, strict=True)]
+
+
+def _name(ids: np.ndarray, segments: np.ndarray) -> bytes:
+    return np.stack([ids, segments]).astype(np.int64).tobytes()

@@ -32,9 +32,9 @@ ISA_CAP = "AVX512_CORE_BF16"
 PROBE_SECONDS = 60.0
 CACHED_ANSWERS = 16
 
-# glibc's numbers for: space beyond which the top of the heap is given back; size from which a block is mapped on its
-# own; space taken at once.
-MALLOC_OPTIONS = ((-1, 2**31 - 1), (-3, 2**30), (-2, 2**26))
+# glibc's numbers for: size from which a block is mapped on its own; space beyond which the top of the heap is given
+# back; space taken at once.
+MAPPED, TRIMMED, PADDED = -3, -1, -2
 
 FINE, TRAPPED, BROKEN, UNKNOWN = "fine", "trapped", "broken", "unknown"
 
@@ -77,7 +77,11 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    return all(mallopt(option, value) for option, value in MALLOC_OPTIONS)
+    # Older libraries refuse more than half of an arena. Where both are refused the others must not be set: they would
+    # stop malloc from finding a good size for itself.
+    if not (mallopt(MAPPED, 2**30) or mallopt(MAPPED, 2**25)):
+        return False
+    return bool(mallopt(TRIMMED, 2**31 - 1) and mallopt(PADDED, 2**26))
 
 
 def bf16_trap(survives: Survives | None = None) -> str:

@@ -8,6 +8,7 @@ In: the run's parts at a step. Out: a checkpoint that is whole or absent; the ne
 Notable choices
 - `state.safetensors` holds tensors only and `run.json` everything that depends on the clock, so equal runs give equal
   bytes of weights and optimizer state.
+- The folder itself is locked while a run writes into it: the lock ends with the process and leaves nothing behind.
 - The finished model is linked, not copied, from its last checkpoint: finishing needs no disk space.
 """
 
@@ -25,6 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from keel import checkpoint
 from keel.corpus.stream import Cursor
@@ -51,6 +57,29 @@ class RunFolder:
     def steps(self) -> list[Path]:
         """Checkpoints, oldest first."""
         return sorted(p for p in self.checkpoints.glob("step-*") if p.is_dir())
+
+    @contextlib.contextmanager
+    def locked(self, create: bool) -> Iterator[None]:
+        """Keeps a second run out for as long as this one goes on, however it ends."""
+        if create:
+            self.out.mkdir(parents=True, exist_ok=True)
+        if fcntl is None or not self.out.is_dir():  # that there is nothing to resume is said elsewhere
+            yield
+            return
+        handle = os.open(self.out, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise UserError(
+                f"{self.out}: another run is at work there; wait for its end, or choose another --out"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        try:
+            yield
+        finally:
+            os.close(handle)
 
     def begin(self, recipe_yaml: str) -> None:
         """A new run: refuses to walk over another one."""
