@@ -126,6 +126,24 @@ def test_the_loss_is_torchs_with_smoothing() -> None:
     assert torch.allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("backbone", ["transformer", "rnn"])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_half_precision_teaches_nearly_the_same(decoder: str, backbone: str) -> None:
+    """Filler, packed rows and states in fp32: the loss and its gradient are those of fp32, to the 8 bits of bf16."""
+    learner = make(decoder, backbone).train()
+    batch = learner.prepare(to_rows(windows(20)), Vocabulary())  # type: ignore[arg-type]
+    losses, gradients = [], []
+    for half in (False, True):
+        learner.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = learner(batch)["translate"].loss
+        loss.backward()
+        losses.append(float(loss.detach()))
+        gradients.append(torch.cat([p.grad.flatten() for p in learner.parameters() if p.grad is not None]))
+    assert losses[1] == pytest.approx(losses[0], rel=0.03)
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.97
+
+
 def test_a_table_that_learns_is_shared_and_a_frozen_one_is_not() -> None:
     assert make("transformer").objectives["translate"].table is None
     frozen = make("transformer", use="frozen").objectives["translate"]

@@ -14,6 +14,7 @@ Shapes: T tokens, R rows, W and H widths.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,9 +46,15 @@ class Reading:
         return torch.empty_like(states).index_copy(0, self.order, states)
 
 
+def in_fp32(device: torch.device) -> AbstractContextManager[object]:
+    """Within this, products are not computed in half precision."""
+    half = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if half else nullcontext()
+
+
 def read(network: nn.RNNBase, x: Tensor, reading: Reading, begin: Tensor | None = None) -> Tensor:
     """(T, H): the network's state after each token. `begin`: (R, H), a GRU's state before the first; None: zeros."""
-    with torch.autocast(x.device.type, enabled=False):
+    with in_fp32(x.device):
         given = x[reading.order].float()
         first = None if begin is None else begin[None].float()
         if x.device.type == "cpu":

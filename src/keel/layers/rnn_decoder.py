@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from keel.layers.cross_attention import Padding
 from keel.layers.dropout import Dropout
-from keel.layers.recurrent import Reading
+from keel.layers.recurrent import Reading, in_fp32
 from keel.layers.recurrent import read as step_through
 
 
@@ -96,7 +96,7 @@ class RnnDecoder(nn.Module):
             if len(words) < len(state):
                 state, read = state[: len(words)], read.first(len(words))
             context = self._look(state, read)
-            with torch.autocast(state.device.type, enabled=False):
+            with in_fp32(state.device):
                 state = self.network(torch.cat([words, context], 1).float()[None], state.float()[None])[1][0]
             states.append(state)
             contexts.append(context)
