@@ -130,7 +130,7 @@ def options(names: Path, out: Path, **more: Any) -> dict[str, Any]:
 def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, names: Path, tmp_path: Path) -> None:
     members = [f"elmo={elmo}", f"bert={finished_run}"]
     out = tmp_path / "o"
-    more = {"tuned_overrides": ["elmo:training.epochs=1"]}
+    more = {"tuned_overrides": ["elmo:training.epochs=1"], "seeds_of": {"elmo": 1}}
     result = compare_lineage(members, **options(names, out, **more))
     steps = {
         (run["member"], way): run["tasks"]["names"][way]["all"][0]["steps"]
@@ -146,8 +146,10 @@ def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, 
     for row in result["rows"]:
         place = out / row["member"]
         scores = [
-            json.loads((place / f"names-{row['way']}-{seed}" / "result.json").read_text())["f1"] for seed in (1, 2)
+            json.loads((place / f"names-{row['way']}-{seed}" / "result.json").read_text())["f1"]
+            for seed in ((1,) if row["member"] == "elmo" else (1, 2))
         ]
+        assert row["tasks"]["names"]["count"] == len(scores) == len(list(place.glob(f"names-{row['way']}-?")))
         assert row["tasks"]["names"]["mean"] == pytest.approx(statistics.fmean(scores))
     for run in result["runs"]:
         for way in ("features", "tuned"):
@@ -193,6 +195,8 @@ def test_mistakes_are_said_before_anything_is_trained(elmo: Path, names: Path, t
         ([f"a={elmo}", f"../b={elmo}"], {}, "expected NAME=FOLDER"),
         ([f"a={elmo}", f"b={elmo}"], {"tuned_overrides": ["c:training.epochs=1"]}, "no member of that name"),
         ([f"a={elmo}", f"b={elmo}"], {"features_overrides": ["training.epoch=1"]}, "epoch"),
+        ([f"a={elmo}", f"b={elmo}"], {"seeds_of": {"c": 1}}, "no member of that name"),
+        ([f"a={elmo}", f"b={elmo}"], {"seeds_of": {"a": 0}}, "one seed at least"),
     ):
         with pytest.raises(UserError, match=message):
             compare_lineage(members, **(given | change))

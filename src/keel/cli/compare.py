@@ -107,6 +107,10 @@ def lineage(
         str, typer.Option(metavar="N,...", help="Also learn from so many examples only: learning curves.")
     ] = "",
     task_seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Fine-tune each so many times.")] = 3,
+    seeds_of: Annotated[
+        list[str] | None,
+        typer.Option("--seeds-of", metavar="MEMBER=N", help="Another number of times for one member; repeatable."),
+    ] = None,
     task_settings: TaskSettings = None,
     feature_settings: Annotated[
         list[str] | None,
@@ -142,6 +146,7 @@ def lineage(
         budget=budget,
         ways=[way.strip() for way in ways.split(",") if way.strip()],
         task_seeds=task_seeds,
+        seeds_of=_counts(seeds_of or []),
         sizes=counts,
         overrides=overrides or [],
         features_overrides=feature_settings or [],
@@ -183,6 +188,16 @@ def _tasks(given: list[str] | None, settings: list[str] | None) -> list[Any]:
     for strange in {owner_of(s) for s in settings or []} - {None, *(task.name for task in parsed)}:
         raise UserError(f"--task-set {strange}:...: there is no task of that name")
     return parsed
+
+
+def _counts(given: list[str]) -> dict[str, int]:
+    from keel.errors import UserError
+
+    pairs = [one.rpartition("=") for one in given]
+    for one, (name, _, count) in zip(given, pairs, strict=True):
+        if not name or not count.isdecimal():
+            raise UserError(f"--seeds-of {one}: expected MEMBER=N, such as elmo-mini=1")
+    return {name: int(count) for name, _, count in pairs}
 
 
 def _mean(value: float | None) -> str:

@@ -1,13 +1,16 @@
 """The inner loops of word2vec (Mikolov et al. 2013), compiled: for each word its window, for each pair its noise words.
 
-In: the ids of rows end to end, where rows begin, a seed for each, the two tables, and what to keep, to draw and how
-fast. Out: the tables moved in place, word by word as published, and for each row the loss and the number of pairs.
+In: the ids of rows end to end, where rows begin, the order of their turns, a seed for each, the two tables, and what to
+keep, to draw and how fast. Out: the tables moved in place, word by word as published, and for each row the loss and the
+number of pairs.
 
 Notable choices
 - numba (extra `fast`): the work is a hundred multiplications between two random places of memory, six times a pair.
   Matrix products would need pairs that share words; autograd would touch whole tables.
 - Rows go to threads, and threads do not wait for each other (Recht et al. 2011): with more than one, two runs differ in
   the last digits. Everything random comes from the row's seed.
+- Each thread takes an equal part of `turns`, a list of all rows. Rows come longest first: in their own order, one of
+  two threads would have most of the work.
 - The sigmoid is a table of 1,024 values between -8 and 8; beyond, a pair is learnt and left alone.
 
 Shapes: N words in R rows, V entries, W width.
@@ -89,6 +92,7 @@ def _against_noise(
 def skip_gram(
     ids: Any,
     starts: Any,
+    turns: Any,
     seeds: Any,
     inputs: Any,
     outputs: Any,
@@ -100,7 +104,8 @@ def skip_gram(
 ) -> Any:
     """The word in the middle is guessed from each word around it."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
-    for r in prange(len(seeds)):
+    for turn in prange(len(turns)):
+        r = turns[turn]
         mine = ids[starts[r] : starts[r + 1]]
         kept, back = np.empty(len(mine), np.int64), np.empty(inputs.shape[1], np.float32)
         count, state = _thin(mine, keep, seeds[r], kept)
@@ -135,6 +140,7 @@ def _add_rows(inputs: Any, rows: Any, total: Any) -> Any:
 def skip_gram_of_parts(
     ids: Any,
     starts: Any,
+    turns: Any,
     seeds: Any,
     inputs: Any,
     outputs: Any,
@@ -147,7 +153,8 @@ def skip_gram_of_parts(
 ) -> Any:
     """The same, where a word's vector is the mean of several rows; each gets the whole correction."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
-    for r in prange(len(seeds)):
+    for turn in prange(len(turns)):
+        r = turns[turn]
         mine, width = ids[starts[r] : starts[r + 1]], inputs.shape[1]
         kept, back, vector = np.empty(len(mine), np.int64), np.empty(width, np.float32), np.empty(width, np.float32)
         count, state = _thin(mine, keep, seeds[r], kept)
@@ -174,6 +181,7 @@ def skip_gram_of_parts(
 def cbow_of_parts(
     ids: Any,
     starts: Any,
+    turns: Any,
     seeds: Any,
     inputs: Any,
     outputs: Any,
@@ -186,7 +194,8 @@ def cbow_of_parts(
 ) -> Any:
     """The same, where a word's vector is the mean of several rows: the mean of all rows of the words around."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
-    for r in prange(len(seeds)):
+    for turn in prange(len(turns)):
+        r = turns[turn]
         mine, width = ids[starts[r] : starts[r + 1]], inputs.shape[1]
         kept, back, mean = np.empty(len(mine), np.int64), np.empty(width, np.float32), np.empty(width, np.float32)
         count, state = _thin(mine, keep, seeds[r], kept)
@@ -219,6 +228,7 @@ def cbow_of_parts(
 def cbow(
     ids: Any,
     starts: Any,
+    turns: Any,
     seeds: Any,
     inputs: Any,
     outputs: Any,
@@ -230,7 +240,8 @@ def cbow(
 ) -> Any:
     """The word in the middle is guessed from the mean of the words around it; each gets the whole correction."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
-    for r in prange(len(seeds)):
+    for turn in prange(len(turns)):
+        r = turns[turn]
         mine = ids[starts[r] : starts[r + 1]]
         width = inputs.shape[1]
         kept, back, mean = np.empty(len(mine), np.int64), np.empty(width, np.float32), np.empty(width, np.float32)

@@ -92,9 +92,11 @@ class SkipGram(Objective):
     def learn(self, backbone: Backbone, rows: Rows, rate: float) -> dict[str, Score]:
         """Moves its own table and the backbone's by what the rows teach."""
         keep, noise = self._keep_and_noise()
-        given = rows.ids, np.concatenate([[0], np.cumsum(rows.lengths)]), rows.keys
+        loops, threads = compiled()
+        turns = np.argsort(np.arange(len(rows.keys)) % threads, kind="stable")  # dealt out like cards
+        given = rows.ids, np.concatenate([[0], np.cumsum(rows.lengths)]), turns, rows.keys
         how = keep, noise, self.config.window, self.config.negatives, np.float32(rate)
-        output, loops = self.out.detach().numpy(), compiled()
+        output = self.out.detach().numpy()
         parts: Any = getattr(backbone, "parts", None)  # the rows that make up a word, where it is more than one
         if parts is not None:
             table: Any = backbone.rows
@@ -161,13 +163,14 @@ class SkipGram(Objective):
         return drawn.clamp(max=len(sums) - 1)
 
 
-def compiled() -> Any:
-    """The loops, on as many threads as torch uses."""
+def compiled() -> tuple[Any, int]:
+    """The loops, and their threads: as many as torch uses."""
     try:
         import numba
 
         from keel.layers import word_windows
     except ImportError:
         raise UserError("word vectors are learnt in compiled loops: pip install 'keel-nlp[fast]'") from None
-    numba.set_num_threads(min(torch.get_num_threads(), os.cpu_count() or 1))
-    return word_windows
+    threads = min(torch.get_num_threads(), os.cpu_count() or 1)
+    numba.set_num_threads(threads)
+    return word_windows, threads

@@ -9,7 +9,8 @@ Notable choices
   once, and each at its best the other time.
 - Members that read whole words get the corpus of words, if there is one; all others the other corpus.
 - A member at its best needs its own learning rate: settings for each way can be for one member alone.
-- All members see the same examples, splits and seeds. With `sizes`, fewer examples are always among more.
+- All members see the same examples, splits and seeds (those of `keel compare pretraining`, too). A dear member may have
+  fewer seeds than the others; the table says how many. With `sizes`, fewer examples are always among more.
 - What is finished is not repeated: --resume goes on, inside a run too.
 - Speed and memory are those of a fresh process that answers the development data.
 """
@@ -101,6 +102,7 @@ class Plan:
     overrides: list[str] = field(default_factory=list)
     tasks: list[LabelledTask] = field(default_factory=list)
     settings: dict[str, list[str]] = field(default_factory=dict)  # by way
+    seeds_of: dict[str, int] = field(default_factory=dict)  # by member, where not `task_seeds`
 
     def task(self, task: LabelledTask, way: str, member: str) -> LabelledTask:
         """As this member does it in this way: what is said of the task stands above what the way brings along."""
@@ -118,6 +120,7 @@ def compare_lineage(
     budget: str | None = None,
     ways: Sequence[str] = tuple(WAYS),
     task_seeds: int = 3,
+    seeds_of: dict[str, int] | None = None,
     sizes: Sequence[int] = (),
     overrides: Sequence[str] = (),
     features_overrides: Sequence[str] = (),
@@ -130,7 +133,8 @@ def compare_lineage(
 ) -> dict[str, Any]:
     """Trains what is not there, runs all tasks, and returns one row of figures for each member and way.
 
-    Overrides of a way are `key=value`, or `MEMBER:key=value` for one member."""
+    Overrides of a way are `key=value`, or `MEMBER:key=value` for one member; `seeds_of` is for those that are to have
+    another number of seeds."""
     say = report or (lambda _: None)
     plan = Plan(
         [Member.parse(given) for given in members],
@@ -143,6 +147,7 @@ def compare_lineage(
         list(overrides),
         list(tasks),
         {"features": list(features_overrides), "tuned": list(tuned_overrides)},
+        dict(seeds_of or {}),
     )
     _check(plan)
     folder = Path(out)
@@ -186,6 +191,11 @@ def _check(plan: Plan) -> None:
     for way, settings in plan.settings.items():
         for strange in {owner_of(s) for s in settings} - {None, *names}:
             raise UserError(f"--{way}-set {strange}:...: there is no member of that name")
+    for name, count in plan.seeds_of.items():
+        if name not in names:
+            raise UserError(f"--seeds-of {name}=...: there is no member of that name")
+        if count < 1:
+            raise UserError(f"--seeds-of {name}={count}: one seed at least")
     check_tasks([plan.task(task, way, name) for task in plan.tasks for way in plan.ways for name in names], same=True)
     for member in plan.members:
         if member.folder:
@@ -223,11 +233,11 @@ def _run_task(
     task = plan.task(task, way, run["member"])
     found = run["tasks"].setdefault(task.name, {}).setdefault(way, {})
     found["all"] = [
-        finetuned(run["model"], task, [f"training.seed={turn}"], place / f"{task.name}-{way}-{turn}", machine)
-        for turn in range(1, plan.task_seeds + 1)
+        finetuned(run["model"], task, [f"training.seed={1000 + turn}"], place / f"{task.name}-{way}-{turn}", machine)
+        for turn in range(1, plan.seeds_of.get(run["member"], plan.task_seeds) + 1)
     ]
     for size in plan.sizes:
-        fewer = ["training.seed=1", f"training.examples={size}"]
+        fewer = ["training.seed=1001", f"training.examples={size}"]
         out = place / f"{task.name}-{way}-of-{size}"
         found[str(size)] = [finetuned(run["model"], task, fewer, out, machine)]
     cost = place / f"{task.name}-{way}-cost.json"
@@ -278,17 +288,18 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
     names = [task.name for task in plan.tasks]
     table = Table(
         "Members, the best first",
-        ["member", "used as", *names, "mean"],
+        ["member", "used as", *names, "mean", "seeds"],
         [
             [
                 row["member"],
                 row["way"],
                 *(shown(row["tasks"][name]) if name in row["tasks"] else "" for name in names),
                 float("nan") if row["mean_score"] is None else row["mean_score"],
+                plan.seeds_of.get(row["member"], plan.task_seeds),
             ]
             for row in rows
         ],
-        f"The headline figure on the development data, mean and standard deviation over {plan.task_seeds} seeds. "
+        "The headline figure on the development data, mean and standard deviation over the seeds. "
         "features: the encoder frozen, a learned mix of its layers read by a BiLSTM. tuned: everything learns.",
     )
     cost = Table(
@@ -367,6 +378,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "trained for": plan.budget,
         "members": [m.name + (f": {m.folder}" if m.folder else "") for m in plan.members],
         "seeds of each task": plan.task_seeds,
+        "other seeds": [f"{name}: {count}" for name, count in plan.seeds_of.items()] or None,
         "sizes": plan.sizes or None,
         "changed for all": plan.overrides or None,
         **{f"changed for {way}": settings for way, settings in plan.settings.items() if settings and way in plan.ways},
