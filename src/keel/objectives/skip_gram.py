@@ -6,7 +6,7 @@ logistic function. Noise words are drawn by their frequency to the power 0.75; f
 (`sample`), and a word's window has a random width up to `window`.
 
 Notable choices
-- It moves the weights by itself, pair by pair as published, in compiled loops (`layers/word_windows.py`): a gradient of
+- It moves the weights by itself, pair by pair, in compiled loops (`layers/word_windows.py`): a gradient of
   whole tables would cost more than the step. `forward` gives the same loss for held-out rows, with full windows.
 - "Right" is a pair whose word scores higher than its noise words.
 
