@@ -268,11 +268,13 @@ def test_reading_goes_on_from_any_document(tmp_path: Path, mode: str) -> None:
 def test_find_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in" / "deep").mkdir(parents=True)
-    for name in ("in/b.txt", "in/a.jsonl.gz", "in/deep/c.csv", "in/readme.md", "z.tsv"):
+    for name in ("in/b.txt", "in/a.jsonl.gz", "in/deep/c.csv", "in/readme.md", "in/train.de.gz", "z.tsv"):
         write(tmp_path / name, "x")
     names = lambda *paths: [str(path) for path in find_files(paths)]  # noqa: E731
     assert names("z.tsv", "in") == ["z.tsv", "in/a.jsonl.gz", "in/b.txt", "in/deep/c.csv"]
     assert names("in/*.txt", "in/b.txt", "**/*.csv") == ["in/b.txt", "in/deep/c.csv"]
+    assert names("in/train.de.gz") == ["in/train.de.gz"], "parallel texts end in their language"
+    assert [piece.text for piece in read([Path("in/train.de.gz")])] == ["x"]
     assert names(str(tmp_path / "in" / "*.txt")) == [str(tmp_path / "in" / "b.txt")]
     for given_path, message in {
         "in/b.tx": r"in/b\.tx: no such file or folder; did you mean in/b\.txt\?",

@@ -3,7 +3,8 @@
 In: files, folders, globs. Out: `Piece`s of documents in the order of the files, with bounded memory, and for every
 document that cannot be had a piece that says why (`kind: detail`). Nothing is dropped silently.
 
-.txt       one document per file, per line, or per paragraph (blank lines between), of any length
+.txt       one document per file, per line, or per paragraph (blank lines between), of any length. A file given by its
+           name may end in a language instead: train.en
 .jsonl     the string under the key `column` of each line
 .csv .tsv  `column` by its name in the header row; a number counts columns from 1 and means there is no header row.
            .csv is the excel dialect (quoted fields may hold newlines), .tsv has no quoting at all
@@ -29,6 +30,8 @@ from keel.text.records import check_column, decode, json_texts, not_utf8, table_
 
 PIECE_CHARACTERS = 1 << 20
 SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv")
+_CODES = "ar bg bn cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv ms nl no pl pt ro ru sk sl sv ta th tr uk ur vi zh"
+LANGUAGES = frozenset(_CODES.split())
 DOCUMENTS = ("auto", "file", "line", "paragraph")
 CUT_WINDOW = 20_000  # a piece may be shorter by so many characters, to end where a sentence or a word does
 
@@ -55,7 +58,7 @@ def find_files(paths: Sequence[str]) -> list[Path]:
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p))
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _suffix(p) in SUFFIXES)
             if not inside:
                 raise UserError(f"{given}: no file in this folder ends in {_known()}; give a folder that has some")
             found |= dict.fromkeys(inside)
@@ -74,7 +77,7 @@ def _matching(given: str) -> list[Path]:
     if any(sign in given for sign in "*?["):
         matches = [Path(name) for name in glob.glob(given, recursive=True)]  # noqa: PTH207 - absolute patterns too
         files = [p for m in matches for p in (m.rglob("*") if m.is_dir() else [m])]
-        readable = sorted({p for p in files if p.is_file() and _kind(p)})
+        readable = sorted({p for p in files if p.is_file() and _suffix(p) in SUFFIXES})
         if not readable:
             raise UserError(f"{given}: matches no file that ends in {_known()}; check the pattern")
         return readable
@@ -85,10 +88,14 @@ def _matching(given: str) -> list[Path]:
     raise UserError(f"{given}: no such file or folder; {hint}")
 
 
+def _suffix(path: Path) -> str:
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+
+
 def _kind(path: Path) -> str:
     """The suffix that says how to read it, without .gz; empty if it is none of ours."""
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    return suffix if suffix in SUFFIXES else ""
+    suffix = _suffix(path)
+    return ".txt" if suffix[1:] in LANGUAGES else suffix if suffix in SUFFIXES else ""
 
 
 def _known() -> str:
