@@ -30,8 +30,9 @@ from keel.text.records import check_column, decode, json_texts, not_utf8, table_
 
 PIECE_CHARACTERS = 1 << 20
 SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv")
-_CODES = "ar bg bn cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv ms nl no pl pt ro ru sk sl sv ta th tr uk ur vi zh"
-LANGUAGES = frozenset(_CODES.split())
+_EUROPE = "bg cs da de el en es et fi fr hr hu it lt lv nl no pl pt ro ru sk sl sv uk"
+_ASIA = "ar bn fa he hi id ja ko ms ta th tr ur vi zh"
+LANGUAGES = frozenset(f"{_EUROPE} {_ASIA}".split())
 DOCUMENTS = ("auto", "file", "line", "paragraph")
 CUT_WINDOW = 20_000  # a piece may be shorter by so many characters, to end where a sentence or a word does
 
