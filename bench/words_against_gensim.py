@@ -88,7 +88,8 @@ def _from_sentences(data, sentences, _, given) -> tuple[WordVectors, float]:  # 
     model = _gensim(data, sentences, given)
     began = time.perf_counter()
     model.train(sentences, total_examples=len(sentences), epochs=given.epochs)
-    return WordVectors(list(model.wv.index_to_key), model.wv.vectors), time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    return WordVectors(list(model.wv.index_to_key), model.wv.vectors), seconds
 
 
 def _from_file(data, sentences, _, given) -> tuple[WordVectors, float]:  # type: ignore[no-untyped-def]
@@ -114,6 +115,7 @@ def _gensim(data, sentences, given) -> Word2Vec:  # type: ignore[no-untyped-def]
         min_count=1,
         workers=given.threads,
         alpha=data.recipe.training.learning_rate,
+        min_alpha=1e-4 * data.recipe.training.learning_rate,
     )
     model.build_vocab(sentences)
     return model

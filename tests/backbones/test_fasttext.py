@@ -106,7 +106,7 @@ def test_the_loops_move_every_part_by_the_whole_correction(kind: str) -> None:
         draw()  # the window's width is always 1
         v, move = rows[parts[near]].mean(0), np.zeros(8)
         for k in range(2):
-            target = int(noise[(draw() >> 33) % len(noise)]) if k else word
+            target = int(noise[((draw() >> 32) * len(noise)) >> 32]) if k else word
             if k and target == word:
                 continue
             sign = -1.0 if k else 1.0

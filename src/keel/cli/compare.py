@@ -197,6 +197,8 @@ def _counts(given: list[str]) -> dict[str, int]:
     for one, (name, _, count) in zip(given, pairs, strict=True):
         if not name or not count.isdecimal():
             raise UserError(f"--seeds-of {one}: expected MEMBER=N, such as elmo-mini=1")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise UserError("--seeds-of: a member is named twice")
     return {name: int(count) for name, _, count in pairs}
 
 

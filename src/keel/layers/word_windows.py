@@ -58,7 +58,7 @@ def _thin(ids: Any, keep: Any, state: Any, kept: Any) -> Any:
 
 
 @njit(fastmath=True, inline="always")
-def _add(row: Any, total: Any) -> Any:
+def _add(row: Any, total: Any) -> None:
     for i in range(len(total)):
         total[i] += row[i]
 
@@ -94,12 +94,14 @@ def _against_noise(
         if product * sign <= -EDGE:
             chance, surprise = np.float32(0), -product * sign
         else:
-            cell = int((product * sign + np.float32(EDGE)) * np.float32(PER_CELL))
+            cell = min(CELLS - 1, int((product * sign + np.float32(EDGE)) * np.float32(PER_CELL)))  # 16 rounded up
             chance, surprise = SIGMOID[cell], SURPRISE[cell]
         loss += surprise
         moves[number] = sign * (np.float32(1) - chance) * rate
     for number in range(len(targets)):
         row, move = outputs[targets[number]], moves[number]
+        if move == 0:  # writing the same again could undo what another thread has written
+            continue
         for i in range(len(vector)):
             back[i] += move * row[i]
             row[i] += move * vector[i]

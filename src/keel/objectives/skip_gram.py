@@ -6,8 +6,8 @@ logistic function. Noise words are drawn by their frequency to the power 0.75; f
 (`sample`), and a word's window has a random width up to `window`.
 
 Notable choices
-- It moves the weights by itself, pair by pair, in compiled loops (`layers/word_windows.py`): a gradient of
-  whole tables would cost more than the step. `forward` gives the same loss for held-out rows, with full windows.
+- It moves the weights by itself, pair by pair, in compiled loops (`layers/word_windows.py`): a gradient of whole tables
+  would cost more than the step. `forward` gives the same loss for held-out rows, with full windows.
 - "Right" is a pair whose word scores higher than its noise words.
 
 Shapes: T tokens, P pairs, K noise words, V vocabulary, W width.
@@ -15,7 +15,6 @@ Shapes: T tokens, P pairs, K noise words, V vocabulary, W width.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -171,6 +170,6 @@ def compiled() -> tuple[Any, int]:
         from keel.layers import word_windows
     except ImportError:
         raise UserError("word vectors are learnt in compiled loops: pip install 'keel-nlp[fast]'") from None
-    threads = min(torch.get_num_threads(), os.cpu_count() or 1)
+    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     numba.set_num_threads(threads)
     return word_windows, threads

@@ -9,8 +9,9 @@ Notable choices
   once, and each at its best the other time.
 - Members that read whole words get the corpus of words, if there is one; all others the other corpus.
 - A member at its best needs its own learning rate: settings for each way can be for one member alone.
-- All members see the same examples, splits and seeds (those of `keel compare pretraining`, too). A dear member may have
-  fewer seeds than the others; the table says how many. With `sizes`, fewer examples are always among more.
+- All members see the same examples, splits and seeds (those of `keel compare pretraining` for its first models). A dear
+  member may have fewer seeds than the others; the page says how many.
+- With `sizes`, fewer examples are always among more.
 - What is finished is not repeated: --resume goes on, inside a run too.
 - Speed and memory are those of a fresh process that answers the development data.
 """
@@ -147,7 +148,7 @@ def compare_lineage(
         list(overrides),
         list(tasks),
         {"features": list(features_overrides), "tuned": list(tuned_overrides)},
-        dict(seeds_of or {}),
+        dict(sorted((seeds_of or {}).items())),
     )
     _check(plan)
     folder = Path(out)
@@ -295,7 +296,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
                 row["way"],
                 *(shown(row["tasks"][name]) if name in row["tasks"] else "" for name in names),
                 float("nan") if row["mean_score"] is None else row["mean_score"],
-                plan.seeds_of.get(row["member"], plan.task_seeds),
+                max((found["count"] for found in row["tasks"].values()), default=0),
             ]
             for row in rows
         ],
@@ -378,7 +379,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "trained for": plan.budget,
         "members": [m.name + (f": {m.folder}" if m.folder else "") for m in plan.members],
         "seeds of each task": plan.task_seeds,
-        "other seeds": [f"{name}: {count}" for name, count in plan.seeds_of.items()] or None,
+        "seeds of some members": [f"{name}: {count}" for name, count in plan.seeds_of.items()] or None,
         "sizes": plan.sizes or None,
         "changed for all": plan.overrides or None,
         **{f"changed for {way}": settings for way, settings in plan.settings.items() if settings and way in plan.ways},

@@ -30,9 +30,11 @@ from keel.text.records import check_column, decode, json_texts, not_utf8, table_
 
 PIECE_CHARACTERS = 1 << 20
 SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv")
-_EUROPE = "bg cs da de el en es et fi fr hr hu it lt lv nl no pl pt ro ru sk sl sv uk"
-_ASIA = "ar bn fa he hi id ja ko ms ta th tr ur vi zh"
-LANGUAGES = frozenset(f"{_EUROPE} {_ASIA}".split())
+_LANGUAGES = (
+    "ar bg bn ca cs da de el en es et fa fi fr ga he hi hr hu id is it ja kk ko lt lv ms nl no pl pt ro ru sk sl sr sv "
+    "ta th tr uk ur vi zh"
+)
+LANGUAGE_SUFFIXES = frozenset(f".{code}" for code in _LANGUAGES.split())
 DOCUMENTS = ("auto", "file", "line", "paragraph")
 CUT_WINDOW = 20_000  # a piece may be shorter by so many characters, to end where a sentence or a word does
 
@@ -65,7 +67,7 @@ def find_files(paths: Sequence[str]) -> list[Path]:
             found |= dict.fromkeys(inside)
         elif path.exists():
             if not _kind(path):
-                raise UserError(f"{given}: unknown kind of file; Keel reads {_known()}")
+                raise UserError(f"{given}: unknown kind of file; Keel reads {_known()}, and texts named train.en or so")
             found[path] = None
         else:
             found |= dict.fromkeys(_matching(given))
@@ -78,7 +80,8 @@ def _matching(given: str) -> list[Path]:
     if any(sign in given for sign in "*?["):
         matches = [Path(name) for name in glob.glob(given, recursive=True)]  # noqa: PTH207 - absolute patterns too
         files = [p for m in matches for p in (m.rglob("*") if m.is_dir() else [m])]
-        readable = sorted({p for p in files if p.is_file() and _suffix(p) in SUFFIXES})
+        wanted = {*SUFFIXES, _suffix(Path(given))} if _kind(Path(given)) else SUFFIXES  # *.en
+        readable = sorted({p for p in files if p.is_file() and _suffix(p) in wanted})
         if not readable:
             raise UserError(f"{given}: matches no file that ends in {_known()}; check the pattern")
         return readable
@@ -96,7 +99,7 @@ def _suffix(path: Path) -> str:
 def _kind(path: Path) -> str:
     """The suffix that says how to read it, without .gz; empty if it is none of ours."""
     suffix = _suffix(path)
-    return ".txt" if suffix[1:] in LANGUAGES else suffix if suffix in SUFFIXES else ""
+    return ".txt" if suffix in LANGUAGE_SUFFIXES else suffix if suffix in SUFFIXES else ""
 
 
 def _known() -> str:
