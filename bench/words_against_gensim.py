@@ -6,9 +6,9 @@
 CORPUS is one of whole words (`keel tokenizer train --kind words`). Both learn from the very same sentences of the same
 words: those of the corpus, without words that have no entry. Evaluations are outside the time.
 
-gensim is taken in both of its ways. From a list of sentences its learning rate falls as ours does. From a file it is
-faster, but there each thread counts only its own words as progress, so that with two threads the rate ends an epoch
-where it should be in its middle: another setting, and with few epochs a better one.
+gensim is taken in both of its ways. From a list of sentences its learning rate falls as ours does. From a file each
+thread counts only its own words as progress, so that with two threads the rate ends an epoch where it should be in its
+middle: another setting, and with few epochs a better one.
 """
 
 from __future__ import annotations

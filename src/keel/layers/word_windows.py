@@ -94,7 +94,8 @@ def _against_noise(
         if product * sign <= -EDGE:
             chance, surprise = np.float32(0), -product * sign
         else:
-            cell = min(CELLS - 1, int((product * sign + np.float32(EDGE)) * np.float32(PER_CELL)))  # 16 rounded up
+            place = int((product * sign + np.float32(EDGE)) * np.float32(PER_CELL))
+            cell = max(0, min(CELLS - 1, place))  # a sum may be rounded up to the edge
             chance, surprise = SIGMOID[cell], SURPRISE[cell]
         loss += surprise
         moves[number] = sign * (np.float32(1) - chance) * rate
