@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from keel.errors import Stopped, UserError
-from keel.stages import compare
-from keel.stages.compare import LabelledTask, compare_pretraining
+from keel.stages import jobs
+from keel.stages.compare import compare_pretraining
+from keel.stages.labelled_tasks import LabelledTask
 
 SMALL = [
     *("model.backbone.layers=1", "model.backbone.width=32", "model.backbone.heads=2", "model.backbone.feed_forward=48"),
@@ -32,8 +33,9 @@ def data(tmp_path: Path) -> Path:
 
 
 def options(corpus: Path, data: Path, out: Path, **more: Any) -> dict[str, Any]:
-    task = LabelledTask.parse(f"toy=classify:{data}:{data}", ["training.epochs=1", "toy:data.length=16", "x:y=1"])
-    assert task.overrides == ("training.epochs=1", "data.length=16")
+    settings = ["training.epochs=1", "training.precision=fp32", "toy:data.length=16", "x:y=1"]
+    task = LabelledTask.parse(f"toy=classify:{data}:{data}", settings)
+    assert task.overrides == ("training.epochs=1", "training.precision=fp32", "data.length=16")
     given = {"tokens": 1000, "seeds": 2, "task_seeds": 2, "tasks": [task], "overrides": SMALL, "quiet": True}
     return {"corpus": str(corpus), "out": str(out), **given, **more}
 
@@ -84,7 +86,7 @@ def test_a_stopped_comparison_goes_on(
 ) -> None:
     names, out = ["bert-mini", "roberta-mini"], tmp_path / "o"
     given = options(corpus_path, data, out, seeds=1, task_seeds=1)
-    real, done = compare.finetune, []
+    real, done = jobs.finetune, []
 
     def stopping(*args: Any, **more: Any) -> Any:
         done.append(args)
@@ -92,7 +94,7 @@ def test_a_stopped_comparison_goes_on(
             raise Stopped("now")
         return real(*args, **more)
 
-    monkeypatch.setattr(compare, "finetune", stopping)
+    monkeypatch.setattr(jobs, "finetune", stopping)
     with pytest.raises(Stopped, match="--resume"):
         compare_pretraining(names, **given)
     first = (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns
@@ -107,27 +109,45 @@ def test_a_stopped_comparison_goes_on(
     assert again["recipes"] == result["recipes"] and len(done) == 3
 
 
+def test_runs_at_once_give_what_they_give_in_turn(corpus_path: Path, data: Path, tmp_path: Path) -> None:
+    names, few = ["bert-mini", "roberta-mini"], {"seeds": 1, "task_seeds": 1}
+    in_turn = compare_pretraining(names, **options(corpus_path, data, tmp_path / "a", **few, threads=1))
+    at_once = compare_pretraining(names, **options(corpus_path, data, tmp_path / "b", **few, threads=2, at_once=2))
+    for one, other in zip(in_turn["runs"], at_once["runs"], strict=True):
+        assert one["held_out"] == other["held_out"] and one["recipe"] == other["recipe"]
+        answers = [(Path(run["model"]).parent / "toy-1" / "answers.jsonl").read_text() for run in (one, other)]
+        assert answers[0] == answers[1]
+    with pytest.raises(UserError, match="only 2 threads to share"):
+        compare_pretraining(names, **options(corpus_path, data, tmp_path / "c", threads=2, at_once=3))
+
+
 def test_a_comparison_by_the_clock_can_be_stopped_from_outside(corpus_path: Path, tmp_path: Path) -> None:
-    """Timed runs have processes of their own: the signal reaches them, they save, and --resume goes on inside a run."""
+    """Timed runs have processes of their own: the signal reaches all, they save, and --resume goes on inside them."""
     changes = [word for change in SMALL for word in ("--set", change)]
     out = tmp_path / "o"
     command = [sys.executable, "-c", "from keel.cli.main import main; main()", "compare", "pretraining", "bert-mini"]
-    command += ["roberta-mini", "--corpus", str(corpus_path), "--budget", "12s", "--out", str(out), *changes, "--quiet"]
+    command += ["roberta-mini", "gpt-mini", "--corpus", str(corpus_path), "--budget", "12s", "--out", str(out)]
+    command += ["--at-once", "2", "--threads", "2", "--quiet", *changes]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    metrics = out / "bert-mini-seed-1" / "model" / "metrics.jsonl"
+    models = [out / f"{name}-seed-1" / "model" for name in ("bert-mini", "roberta-mini")]
     until = time.monotonic() + 60
-    while not (metrics.is_file() and '"train"' in metrics.read_text()) and time.monotonic() < until:
+    while not all(_is_training(model) for model in models) and time.monotonic() < until:
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
     message = running.communicate(timeout=60)[1]
     assert running.returncode == 0 and "the same command and --resume" in message and "Traceback" not in message
-    saved = [p.name for p in (out / "bert-mini-seed-1" / "model" / "checkpoints").glob("step-*")]
-    assert len(saved) == 1 and not (out / "roberta-mini-seed-1").exists()
+    assert all(len(list((model / "checkpoints").glob("step-*"))) == 1 for model in models)
+    assert not (out / "gpt-mini-seed-1").exists(), "nothing more is begun"
     done = subprocess.run([*command, "--resume"], stderr=subprocess.PIPE, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     runs = json.loads((out / "comparison.json").read_text())["runs"]
-    assert [run["recipe"] for run in runs] == ["bert-mini", "roberta-mini"]
+    assert [run["recipe"] for run in runs] == ["bert-mini", "roberta-mini", "gpt-mini"]
     assert all(8 < run["seconds"] <= 12.5 for run in runs)
+
+
+def _is_training(model: Path) -> bool:
+    metrics = model / "metrics.jsonl"
+    return metrics.is_file() and '"train"' in metrics.read_text()
 
 
 def test_mistakes_are_said_before_anything_is_trained(corpus_path: Path, data: Path, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import torch
 
 from keel import catalog
 from keel.errors import UserError
-from keel.stages.compare import LabelledTask, _check, _rank, spread
 from keel.stages.compare import Plan as Comparison
+from keel.stages.compare import _check, _rank, spread
 from keel.stages.corpus import build
 from keel.stages.finetune import finetune
+from keel.stages.labelled_tasks import LabelledTask
 from keel.stages.model import Model
 from keel.stages.pretrain import pretrain
 from keel.stages.surgery import extend_vocabulary, shrink_vocabulary

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from keel.errors import UserError
-from keel.stages.compare import LabelledTask
 from keel.stages.finetune import finetune
+from keel.stages.labelled_tasks import LabelledTask
 from keel.stages.lineage import compare_lineage
 from keel.stages.model import Model
 from keel.stages.pretrain import pretrain, save_untrained

@@ -18,6 +18,7 @@ TaskSettings = Annotated[
     typer.Option("--task-set", metavar="[NAME:]KEY=VALUE", help="Change the tasks' recipes; repeatable."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")]
+AtOnce = Annotated[int, typer.Option(min=1, metavar="N", help="So many runs at once; they share the threads.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")]
 
 
@@ -49,6 +50,7 @@ def pretraining(
     ] = None,
     overrides: common.Overrides = None,
     resume: Resume = False,
+    at_once: AtOnce = 1,
     threads: Threads = None,
     device: common.Device = "auto",
     quiet: common.Quiet = False,
@@ -69,6 +71,7 @@ def pretraining(
         judge=judge,
         overrides=overrides or [],
         resume=resume,
+        at_once=at_once,
         threads=threads,
         device=device,
         report=None if quiet else common.say,
@@ -122,6 +125,7 @@ def lineage(
     ] = None,
     overrides: common.Overrides = None,
     resume: Resume = False,
+    at_once: AtOnce = 1,
     threads: Threads = None,
     device: common.Device = "auto",
     quiet: common.Quiet = False,
@@ -152,6 +156,7 @@ def lineage(
         features_overrides=feature_settings or [],
         tuned_overrides=tuned_settings or [],
         resume=resume,
+        at_once=at_once,
         threads=threads,
         device=device,
         report=None if quiet else common.say,
@@ -164,13 +169,14 @@ def lineage(
 
     rows = result["rows"]
     names = list(rows[0]["tasks"])
-    columns = ["member", "used as", *names, "mean", "parameters", "minutes"]
+    columns = ["member", "used as", *names, "mean", "seeds", "parameters", "minutes"]
     body = [
         [
             row["member"],
             row["way"],
             *(shown(row["tasks"][name]) for name in names),
             _mean(row["mean_score"]),
+            row["seeds"],
             row["parameters"],
             round(row["seconds"] / 60, 1),
         ]
@@ -182,7 +188,7 @@ def lineage(
 
 def _tasks(given: list[str] | None, settings: list[str] | None) -> list[Any]:
     from keel.errors import UserError
-    from keel.stages.compare import LabelledTask, owner_of
+    from keel.stages.labelled_tasks import LabelledTask, owner_of
 
     parsed = [LabelledTask.parse(task, settings or ()) for task in given or []]
     for strange in {owner_of(s) for s in settings or []} - {None, *(task.name for task in parsed)}:

@@ -5,7 +5,7 @@ fine-tuning's result, `comparison.json`, and a page that ranks and plots them.
 
 Notable choices
 - Recipes take turns within a seed, so that a machine that slows down slows all of them; and all are pretrained before
-  any is fine-tuned, for only pretraining is measured by the clock. A run by the clock has a process of its own.
+  any is fine-tuned, for only pretraining is measured by the clock. All are fine-tuned once before any is a second time.
 - What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too.
 - Recipes are ranked by the mean of their tasks' headline figures, each a mean over seeds. Held-out losses are shown but
   not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token). With a `judge` all
@@ -15,66 +15,25 @@ Notable choices
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from keel import recipe as recipes
-from keel.checkpoint import MANIFEST, write_file
+from keel.checkpoint import write_file
 from keel.corpus.store import Corpus
 from keel.errors import Stopped, UserError
 from keel.interfaces import Table
-from keel.reporting.report import METRICS, read_metrics, write_comparison
+from keel.reporting.report import write_comparison
 from keel.reporting.svg import Series
 from keel.stages.data import find_judge
-from keel.stages.finetune import RESULT, files_of, finetune
-from keel.stages.own_process import pretrain_apart
-from keel.stages.pretrain import pretrain
-from keel.stages.run import parameters
-from keel.training.model_folder import load_model
+from keel.stages.jobs import Finetuning, Machine, Pretraining, model_figures, run_jobs
+from keel.stages.labelled_tasks import LabelledTask, check_tasks
 
 PLAN, RESULTS, MODEL = "plan.json", "comparison.json", "model"
-FORM = "NAME=KIND:TRAIN:DEV, such as sst2=classify:train.tsv:dev.tsv"
-
-
-@dataclass(frozen=True)
-class LabelledTask:
-    name: str
-    kind: str
-    train: str
-    dev: str
-    overrides: tuple[str, ...] = ()
-
-    @staticmethod
-    def parse(given: str, settings: Sequence[str] = ()) -> LabelledTask:
-        """From `NAME=KIND:TRAIN:DEV`; settings are `key=value` for all tasks, or `NAME:key=value` for one."""
-        name, equals, rest = given.partition("=")
-        parts = rest.split(":")
-        if not is_name(name) or not equals or len(parts) != 3 or not all(parts):
-            raise UserError(f"--task {given}: expected {FORM}")
-        kind, train, dev = parts
-        return LabelledTask(name, kind, train, dev, tuple(settings_for(name, settings)))
-
-
-def is_name(name: str) -> bool:
-    """Whether something can be called so, its folder too."""
-    return bool(re.fullmatch(r"\w[\w.-]*", name))
-
-
-def owner_of(setting: str) -> str | None:
-    """NAME of `NAME:key=value`; None: it is `key=value`, for all."""
-    owner, colon, _ = setting.partition(":")
-    return owner if colon and "=" not in owner else None
-
-
-def settings_for(name: str, settings: Sequence[str]) -> list[str]:
-    """Those for all, and behind them, so that they win, those for this one."""
-    mine = [s.removeprefix(f"{name}:") for s in settings if owner_of(s) == name]
-    return [s for s in settings if owner_of(s) is None] + mine
 
 
 @dataclass(frozen=True)
@@ -89,6 +48,7 @@ class Plan:
     task_seeds: int
     overrides: list[str] = field(default_factory=list)
     tasks: list[LabelledTask] = field(default_factory=list)
+    at_once: int = 1  # several share the machine
 
 
 def compare_pretraining(
@@ -104,6 +64,7 @@ def compare_pretraining(
     judge: str | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
+    at_once: int = 1,
     threads: int | None = None,
     device: str = "auto",
     report: Callable[[str], None] | None = None,
@@ -111,48 +72,51 @@ def compare_pretraining(
 ) -> dict[str, Any]:
     """Trains and judges all recipes, and returns one row of figures for each, the best first.
 
-    `judge` is a recipe whose held-out rows and masks are used for all: the losses can then be compared.
+    `judge` is a recipe whose held-out rows and masks are used for all: the losses can then be compared. With `at_once`
+    so many runs share the threads.
     """
     say = report or (lambda _: None)
     overrides = [*overrides, *([f"data.judge={judge}"] if judge else [])]
-    plan = Plan(list(names), corpus, budget, tokens, seeds, task_seeds, list(overrides), list(tasks))
+    plan = Plan(list(names), corpus, budget, tokens, seeds, task_seeds, list(overrides), list(tasks), at_once)
+    machine = Machine(threads, device, quiet, at_once)
+    machine.check()
     _check(plan)
     folder = Path(out)
     begin_comparison(folder, asdict(plan), resume)
-    machine = {"threads": threads, "device": device, "quiet": quiet}
-    units = [(name, seed, folder / f"{_slug(name)}-seed-{seed}") for seed in range(1, seeds + 1) for name in names]
-    runs: list[dict[str, Any]] = []
+    pretrainings = [
+        Pretraining(name, seed, folder / f"{_slug(name)}-seed-{seed}" / MODEL, corpus, tuple(overrides), budget, tokens)
+        for seed in range(1, seeds + 1)
+        for name in names
+    ]
+    turns = range(1, task_seeds + 1)
+    tunings = [_tuning(made, task, turn) for turn in turns for made in pretrainings for task in tasks]
+    figures = cache(model_figures)
 
     def keep() -> dict[str, Any]:
+        """Everything that is finished."""
+        runs = []
+        for made in (one for one in pretrainings if one.finished):
+            mine = {task.name: [_tuning(made, task, turn) for turn in turns] for task in tasks}
+            results = {name: [one.result() for one in all_of if one.finished] for name, all_of in mine.items()}
+            run = {"recipe": made.recipe, "seed": made.seed, **figures(made.model)}
+            runs.append(run | {"tasks": {name: found for name, found in results.items() if found}})
         result = {"out": out, "plan": asdict(plan), "recipes": _rank(plan, runs), "runs": runs}
         write_file(folder / RESULTS, json.dumps(result, indent=2))
         _write_page(folder, plan, result)
         return result
 
     try:
-        for number, (name, seed, place) in enumerate(units, 1):
-            say(f"pretraining {number} of {len(units)}: {name}, seed {seed}")
-            spent = (budget, tokens, machine)
-            run = pretrained(name, seed, place / MODEL, corpus, overrides, *spent)
-            runs.append({"recipe": name, **run})
-            keep()
-        for number, (run, (name, seed, place)) in enumerate(zip(runs, units, strict=True), 1):
-            for task in tasks:
-                say(f"{task.name} {number} of {len(units)}: {name}, seed {seed}")
-                run["tasks"][task.name] = [
-                    finetuned(
-                        run["model"],
-                        task,
-                        [f"training.seed={1000 * seed + turn}"],
-                        place / f"{task.name}-{turn}",
-                        machine,
-                    )
-                    for turn in range(1, task_seeds + 1)
-                ]
-                keep()
+        run_jobs(pretrainings, machine, say, keep)
+        run_jobs(tunings, machine, say, keep)
     except Stopped:
         raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
     return keep()
+
+
+def _tuning(made: Pretraining, task: LabelledTask, turn: int) -> Finetuning:
+    title = f"{task.name}, turn {turn}: {made.recipe}, seed {made.seed}"
+    changes = (f"training.seed={1000 * made.seed + turn}",)
+    return Finetuning(str(made.model), task, changes, made.model.parent / f"{task.name}-{turn}", title)
 
 
 def _check(plan: Plan) -> None:
@@ -166,17 +130,6 @@ def _check(plan: Plan) -> None:
     for name in plan.recipes:
         find_judge(recipes.load(name, plan.overrides))
     check_tasks(plan.tasks)
-
-
-def check_tasks(tasks: Sequence[LabelledTask], same: bool = False) -> None:
-    """`same`: they may be one task with several settings."""
-    if not same and len({task.name for task in tasks}) < len(tasks):
-        raise UserError("two tasks have the same name")
-    for task in tasks:
-        recipes.load_task(task.kind, task.overrides)
-        for path in (*files_of(task.train), *files_of(task.dev)):
-            if not Path(path).is_file():
-                raise UserError(f"--task {task.name}: {path}: no such file")
 
 
 def begin_comparison(folder: Path, plan: dict[str, Any], resume: bool) -> None:
@@ -196,70 +149,6 @@ def begin_comparison(folder: Path, plan: dict[str, Any], resume: bool) -> None:
 
 def _slug(name: str) -> str:
     return Path(name).stem
-
-
-def pretrained(
-    name: str,
-    seed: int,
-    model: Path,
-    corpus: str,
-    overrides: Sequence[str],
-    budget: str | None,
-    tokens: int | None,
-    machine: dict[str, Any],
-) -> dict[str, Any]:
-    """The figures of a pretraining run: read if it is finished, made or gone on with if not."""
-    if not (model / MANIFEST).is_file():
-        begun = any((model / "checkpoints").glob("step-*"))
-        if not begun:
-            shutil.rmtree(model, ignore_errors=True)
-        changes = [*overrides, f"training.seed={seed}"]
-        if tokens:
-            steps = -(-tokens // recipes.load(name, overrides).training.batch_tokens)
-            changes.append(f"training.steps={steps}")
-        given = {"corpus": corpus, "out": str(model), "overrides": changes, "resume": begun, **machine}
-        if budget:
-            pretrain_apart(name, budget=budget, **given)
-        else:
-            pretrain(name, **given)
-        shutil.rmtree(model / "checkpoints")  # with optimizer states; nobody goes on from here
-    return {"seed": seed, **model_figures(model)}
-
-
-def model_figures(model: Path) -> dict[str, Any]:
-    """What a model folder tells of its making; a folder from elsewhere tells of its size only."""
-    records = read_metrics(model / METRICS)[0] if (model / METRICS).is_file() else []
-    held_out = [r for r in records if r["kind"] == "evaluation"]
-    speeds = [r["tokens_per_second"] for r in records if r["kind"] == "train" and r.get("tokens_per_second")]
-    last = held_out[-1] if held_out else {}
-    return {
-        "model": str(model),
-        "parameters": parameters(load_model(model).learner),
-        "tokens": max((r["tokens"] for r in records if "tokens" in r), default=0),
-        "seconds": max((r["elapsed"] for r in records if "elapsed" in r), default=0.0),
-        "tokens_per_second": statistics.median(speeds) if speeds else 0.0,
-        "held_out": {key: value for key, value in last.items() if "." in key},
-        "tasks": {},
-        "curve": [(r["elapsed"] / 60, {k: v for k, v in r.items() if k.endswith("loss")}) for r in held_out],
-    }
-
-
-def finetuned(
-    model: str, task: LabelledTask, changes: Sequence[str], out: Path, machine: dict[str, Any]
-) -> dict[str, Any]:
-    """The result of a fine-tuning: read if it is finished, made or gone on with if not. Its model is not kept."""
-    if not (out / RESULT).is_file() or (out / "checkpoints").exists():
-        begun = any((out / "checkpoints").glob("step-*"))
-        if not begun:
-            shutil.rmtree(out, ignore_errors=True)
-        given = {"train": task.train, "dev": task.dev, "overrides": [*task.overrides, *changes]}
-        finetune(model, task.kind, out=str(out), resume=begun, **given, **machine)  # type: ignore[arg-type]
-        for path in [*out.glob("*.safetensors"), *out.glob("*.json")]:
-            if path.name != RESULT:  # the figures stay; the model can be made again
-                path.unlink()
-        shutil.rmtree(out / "checkpoints")
-    found: dict[str, Any] = json.loads((out / RESULT).read_text(encoding="utf-8"))
-    return found
 
 
 def _rank(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -358,6 +247,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
         "spent by each": spent,
         "seeds": plan.seeds,
         "seeds of each task": plan.task_seeds,
+        "runs at once": plan.at_once,
         "changed for all": plan.overrides or None,
         "tasks": [f"{t.name}: {t.kind} {t.train} -> {t.dev} {' '.join(t.overrides)}".strip() for t in plan.tasks]
         or None,

@@ -19,10 +19,12 @@ Notable choices
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +36,10 @@ from keel.errors import Stopped, UserError
 from keel.interfaces import Table
 from keel.reporting.report import write_comparison
 from keel.reporting.svg import Series
-from keel.stages.compare import (
-    RESULTS,
-    LabelledTask,
-    begin_comparison,
-    check_tasks,
-    finetuned,
-    is_name,
-    model_figures,
-    owner_of,
-    pretrained,
-    settings_for,
-    shown,
-    spread,
-)
+from keel.stages.compare import RESULTS, begin_comparison, shown, spread
 from keel.stages.finetune import finetune
+from keel.stages.jobs import Finetuning, Machine, Pretraining, model_figures, run_jobs
+from keel.stages.labelled_tasks import LabelledTask, check_tasks, is_name, owner_of, settings_for
 from keel.training.machine import default_threads
 from keel.training.model_folder import load_model
 
@@ -104,6 +95,10 @@ class Plan:
     tasks: list[LabelledTask] = field(default_factory=list)
     settings: dict[str, list[str]] = field(default_factory=dict)  # by way
     seeds_of: dict[str, int] = field(default_factory=dict)  # by member, where not `task_seeds`
+    at_once: int = 1  # several share the machine
+
+    def seeds(self, member: str) -> int:
+        return self.seeds_of.get(member, self.task_seeds)
 
     def task(self, task: LabelledTask, way: str, member: str) -> LabelledTask:
         """As this member does it in this way: what is said of the task stands above what the way brings along."""
@@ -127,6 +122,7 @@ def compare_lineage(
     features_overrides: Sequence[str] = (),
     tuned_overrides: Sequence[str] = (),
     resume: bool = False,
+    at_once: int = 1,
     threads: int | None = None,
     device: str = "auto",
     report: Callable[[str], None] | None = None,
@@ -135,7 +131,7 @@ def compare_lineage(
     """Trains what is not there, runs all tasks, and returns one row of figures for each member and way.
 
     Overrides of a way are `key=value`, or `MEMBER:key=value` for one member; `seeds_of` is for those that are to have
-    another number of seeds."""
+    another number of seeds. With `at_once` so many runs share the threads."""
     say = report or (lambda _: None)
     plan = Plan(
         [Member.parse(given) for given in members],
@@ -144,37 +140,112 @@ def compare_lineage(
         budget,
         list(ways),
         task_seeds,
-        sorted(sizes),
+        sorted(set(sizes)),
         list(overrides),
         list(tasks),
         {"features": list(features_overrides), "tuned": list(tuned_overrides)},
         dict(sorted((seeds_of or {}).items())),
+        at_once,
     )
+    machine = Machine(threads, device, quiet, at_once)
+    machine.check()
     _check(plan)
     folder = Path(out)
     begin_comparison(folder, asdict(plan), resume)
-    machine = {"threads": threads, "device": device, "quiet": quiet}
-    runs: list[dict[str, Any]] = []
+    models = {m.name: Path(m.folder) if m.folder else folder / m.name / "model" for m in plan.members}
+    pretrainings = [
+        Pretraining(m.recipe, 1, models[m.name], _corpus_for(m, plan), tuple(overrides), budget)
+        for m in plan.members
+        if m.recipe
+    ]
+    uses = [
+        Use(m.name, way, plan.task(task, way, m.name), str(models[m.name]), folder / m.name)
+        for way in plan.ways
+        for task in plan.tasks
+        for m in plan.members
+    ]
+    most = max(plan.seeds(use.member) for use in uses)
+    tunings = [use.turn(t) for t in range(1, most + 1) for use in uses if t <= plan.seeds(use.member)]
+    tunings += [use.of_size(size) for size in plan.sizes for use in uses]
+    figures = cache(model_figures)
 
     def keep() -> dict[str, Any]:
+        """Everything that is finished."""
+        runs = []
+        for m in plan.members:
+            tasks: dict[str, Any] = {}
+            for use in (one for one in uses if one.member == m.name):
+                if found := use.found(plan):
+                    tasks.setdefault(use.task.name, {})[use.way] = found
+            runs.append({"member": m.name, **figures(models[m.name]), "tasks": tasks})
         result = {"out": out, "plan": asdict(plan), "rows": _rows(plan, runs), "runs": runs}
         write_file(folder / RESULTS, json.dumps(result, indent=2))
         _write_page(folder, plan, result)
         return result
 
     try:
-        for member in plan.members:
-            say(f"{member.name}: " + ("is there" if member.folder else f"training {budget}"))
-            runs.append({"member": member.name, **_model(member, plan, folder, machine)})
-        for way in plan.ways:
-            for task in plan.tasks:
-                for run in runs:
-                    say(f"{task.name}, {way}: {run['member']}")
-                    _run_task(run, task, way, plan, folder, machine)
-                    keep()
+        run_jobs(pretrainings, machine, say, lambda: None)
+        run_jobs(tunings, machine, say, keep)
+        for use in uses:  # by themselves, for they are timed
+            use.measure_cost(replace(machine, at_once=1), say)
     except Stopped:
         raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
     return keep()
+
+
+@dataclass(frozen=True)
+class Use:
+    """One member doing one task in one way."""
+
+    member: str
+    way: str
+    task: LabelledTask  # as this member does it in this way
+    model: str
+    place: Path
+
+    def turn(self, number: int) -> Finetuning:
+        return self._tuning(f"turn {number}", str(number), f"training.seed={1000 + number}")
+
+    def of_size(self, size: int) -> Finetuning:
+        return self._tuning(f"{size} examples", f"of-{size}", "training.seed=1001", f"training.examples={size}")
+
+    def _tuning(self, said: str, name: str, *changes: str) -> Finetuning:
+        title = f"{self.task.name}, {self.way}, {said}: {self.member}"
+        return Finetuning(self.model, self.task, changes, self.place / f"{self.task.name}-{self.way}-{name}", title)
+
+    @property
+    def cost_file(self) -> Path:
+        return self.place / f"{self.task.name}-{self.way}-cost.json"
+
+    def found(self, plan: Plan) -> dict[str, Any]:
+        """The results that are finished: with all examples, by number of examples, and the cost of an answer."""
+        wanted = {"all": [self.turn(number) for number in range(1, plan.seeds(self.member) + 1)]}
+        wanted |= {str(size): [self.of_size(size)] for size in plan.sizes}
+        found: dict[str, Any] = {
+            name: [job.result() for job in jobs if job.finished]
+            for name, jobs in wanted.items()
+            if any(job.finished for job in jobs)
+        }
+        return found | ({"cost": json.loads(self.cost_file.read_text("utf-8"))} if self.cost_file.is_file() else {})
+
+    def measure_cost(self, machine: Machine, say: Callable[[str], None]) -> None:
+        """Texts a second and the largest memory of a process that answers the development data."""
+        if self.cost_file.is_file():
+            return
+        say(f"{self.task.name}, {self.way}, the cost of answers: {self.member}")
+        kept = self.place / "kept"
+        shutil.rmtree(kept, ignore_errors=True)
+        given = [*self.task.overrides, "training.examples=64", "training.epochs=1"]
+        task, each = self.task, machine.of_each()
+        finetune(self.model, task.kind, train=task.train, dev=task.dev, out=str(kept), overrides=given, **each)
+        options = [machine.device, str(machine.threads or default_threads())]
+        command = [sys.executable, "-m", "keel.stages.cost", str(kept), self.task.dev, *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        shutil.rmtree(kept)
+        if done.returncode:
+            said = done.stderr.strip()[-300:]
+            raise UserError(f"{self.model}: its answers to {self.task.dev} could not be timed: {said}")
+        write_file(self.cost_file, json.dumps(json.loads(done.stdout)))
 
 
 def _check(plan: Plan) -> None:
@@ -218,52 +289,6 @@ def _corpus_for(member: Member, plan: Plan) -> str:
     return chosen
 
 
-def _model(member: Member, plan: Plan, folder: Path, machine: dict[str, Any]) -> dict[str, Any]:
-    if member.folder:
-        return model_figures(Path(member.folder))
-    assert member.recipe is not None
-    place = folder / member.name / "model"
-    return pretrained(member.recipe, 1, place, _corpus_for(member, plan), plan.overrides, plan.budget, None, machine)
-
-
-def _run_task(
-    run: dict[str, Any], task: LabelledTask, way: str, plan: Plan, folder: Path, machine: dict[str, Any]
-) -> None:
-    """All seeds with all examples, one seed with fewer, and the cost of an answer."""
-    place = folder / run["member"]
-    task = plan.task(task, way, run["member"])
-    found = run["tasks"].setdefault(task.name, {}).setdefault(way, {})
-    found["all"] = [
-        finetuned(run["model"], task, [f"training.seed={1000 + turn}"], place / f"{task.name}-{way}-{turn}", machine)
-        for turn in range(1, plan.seeds_of.get(run["member"], plan.task_seeds) + 1)
-    ]
-    for size in plan.sizes:
-        fewer = ["training.seed=1001", f"training.examples={size}"]
-        out = place / f"{task.name}-{way}-of-{size}"
-        found[str(size)] = [finetuned(run["model"], task, fewer, out, machine)]
-    cost = place / f"{task.name}-{way}-cost.json"
-    if not cost.is_file():
-        write_file(cost, json.dumps(_cost(run["model"], task, place / "kept", machine)))
-    found["cost"] = json.loads(cost.read_text(encoding="utf-8"))
-
-
-def _cost(model: str, task: LabelledTask, place: Path, machine: dict[str, Any]) -> dict[str, Any]:
-    """Texts a second and the largest memory of a process that answers the development data."""
-    import shutil
-
-    shutil.rmtree(place, ignore_errors=True)
-    given = [*task.overrides, "training.examples=64", "training.epochs=1"]
-    finetune(model, task.kind, train=task.train, dev=task.dev, out=str(place), overrides=given, **machine)
-    options = [machine["device"], str(machine["threads"] or default_threads())]
-    command = [sys.executable, "-m", "keel.stages.cost", str(place), task.dev, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    shutil.rmtree(place)
-    if done.returncode:
-        raise UserError(f"{model}: its answers to {task.dev} could not be timed: {done.stderr.strip()[-300:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def _rows(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each member and way; the best mean of all tasks first."""
     rows = []
@@ -280,6 +305,7 @@ def _rows(plan: Plan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row = {"member": run["member"], "way": way, "tasks": scores}
             row |= {key: run[key] for key in ("parameters", "tokens", "seconds")}
             row["mean_score"] = None if None in means else sum(means) / len(means)
+            row["seeds"] = max((found["count"] for found in scores.values()), default=0)
             rows.append(row)
     return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))
 
@@ -296,7 +322,7 @@ def _write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
                 row["way"],
                 *(shown(row["tasks"][name]) if name in row["tasks"] else "" for name in names),
                 float("nan") if row["mean_score"] is None else row["mean_score"],
-                max((found["count"] for found in row["tasks"].values()), default=0),
+                row["seeds"],
             ]
             for row in rows
         ],
@@ -381,6 +407,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "seeds of each task": plan.task_seeds,
         "seeds of some members": [f"{name}: {count}" for name, count in plan.seeds_of.items()] or None,
         "sizes": plan.sizes or None,
+        "runs at once": plan.at_once,
         "changed for all": plan.overrides or None,
         **{f"changed for {way}": settings for way, settings in plan.settings.items() if settings and way in plan.ways},
         "tasks": [f"{t.name}: {t.kind} {t.train} -> {t.dev} {' '.join(t.overrides)}".strip() for t in plan.tasks],

@@ -1,9 +1,9 @@
-"""A pretraining in a process of its own, for comparisons by the clock.
+"""Commands of `keel` in processes of their own, one after the other or several at once.
 
-In: what `keel pretrain` takes. Out: the model folder; `Stopped` if the run was stopped and saved.
+In: commands. Out: nothing but what they write; `Stopped` if one was stopped and saved itself.
 
-Why: recipes that shared one process went from 10,000 to 6,500 tokens a second, and a fresh process had 8,500 again. The
-cause is not known, and part of it may have been the machine; this way no run inherits anything from another.
+Why: pretrainings that shared one process went from 10,000 to 6,500 tokens a second; a fresh process had 8,500 again.
+The cause is not known, and part of it may have been the machine; this way no run inherits anything from another.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from keel.checkpoint import MANIFEST
 from keel.errors import Stopped, UserError
 
 INTERRUPTED = (130, -signal.SIGINT)  # exit codes when Ctrl-C came before there was anything to save
@@ -26,60 +27,109 @@ CODE = (
     "s.signal(s.SIGINT, s.default_int_handler); main()"
 )
 PASSED_ON = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+LOOK_AGAIN = 0.1  # seconds
 
 
-def pretrain_apart(
-    recipe: str,
-    *,
-    corpus: str,
-    out: str,
-    budget: str,
-    overrides: Sequence[str] = (),
-    resume: bool = False,
-    threads: int | None = None,
-    device: str = "auto",
-    quiet: bool = False,
-) -> None:
-    """As `pretrain`, its progress and its errors shown on stderr as ever."""
-    options = ["--corpus", corpus, "--out", out, "--budget", budget, "--device", device]
-    options += [word for change in overrides for word in ("--set", change)]
-    options += ["--threads", str(threads)] if threads else []
-    options += [name for name, wanted in (("--resume", resume), ("--quiet", quiet)) if wanted]
-    command = [sys.executable, "-c", CODE, "pretrain", recipe, *options]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        with _passing_on_signals(child) as told:
-            code = child.wait()
-    finally:
-        if child.poll() is None:  # this process fails; the run saves itself
+@dataclass(frozen=True)
+class Command:
+    """`keel ARGUMENTS`. `finished` tells afterwards whether it did all of it, or was stopped and saved itself; `ended`
+    is called if it did."""
+
+    title: str
+    arguments: list[str]
+    finished: Callable[[], bool]
+    ended: Callable[[], None]
+
+
+def words(options: Mapping[str, Any]) -> list[str]:
+    """A stage's arguments as the command line has them."""
+    found = []
+    for name, value in options.items():
+        if name == "overrides":
+            found += [word for change in value for word in ("--set", change)]
+        elif value is True:
+            found.append(f"--{name}")
+        elif value is not None and value is not False:
+            found += [f"--{name}", str(value)]
+    return found
+
+
+def run_apart(commands: Iterable[Command], at_once: int = 1) -> None:
+    """Runs them all, their progress and their errors shown on stderr as ever.
+
+    A command is taken from `commands` when its turn has come."""
+    waiting, lanes = iter(commands), _Lanes()
+    with _passing_on_signals(lanes):
+        try:
+            while True:
+                while len(lanes.running) < at_once and not lanes.told and (command := next(waiting, None)):
+                    lanes.start(command)
+                if not lanes.running:
+                    break
+                for command, code in lanes.ended():
+                    if command.finished():
+                        command.ended()
+                    elif lanes.told or code in (0, *INTERRUPTED):
+                        lanes.tell()  # whoever stopped one meant all
+                    else:
+                        raise _failure(command, code)
+        finally:
+            lanes.end()
+    if lanes.told:
+        raise Stopped("stopped")
+
+
+@dataclass
+class _Lanes:
+    """The commands under way. In sessions of their own they hear no Ctrl-C: they are told here, once."""
+
+    running: dict[subprocess.Popen[bytes], Command] = field(default_factory=dict)
+    told: bool = False
+
+    def start(self, command: Command) -> None:
+        words = [sys.executable, "-c", CODE, *command.arguments]
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+        self.running[child] = command
+        if self.told:  # while it was being started
+            child.send_signal(signal.SIGINT)
+
+    def tell(self) -> None:
+        if not self.told:
+            self.told = True
+            for child in self.running:
+                child.send_signal(signal.SIGINT)
+
+    def ended(self) -> Iterator[tuple[Command, int]]:
+        """Waits until one has ended at least; each with its exit code."""
+        while not (over := [child for child in self.running if child.poll() is not None]):
+            time.sleep(LOOK_AGAIN)
+        for child in over:
+            yield self.running.pop(child), child.returncode
+
+    def end(self) -> None:
+        """This process fails; the others save themselves."""
+        for child in self.running:
             child.terminate()
+        for child in self.running:
             child.wait()
-    if told or code in INTERRUPTED:
-        raise Stopped(f"{recipe} was stopped")
+
+
+def _failure(command: Command, code: int) -> UserError:
     if code < 0:
-        raise UserError(f"pretraining {recipe} was killed by signal {-code}; --resume goes on from what was saved")
-    if code:
-        raise UserError(f"pretraining {recipe} failed, as said above; what is finished is kept")
-    if not (Path(out) / MANIFEST).is_file():
-        raise Stopped(f"{recipe} was stopped")
+        return UserError(f"{command.title}: killed by signal {-code}; --resume goes on from what was saved")
+    return UserError(f"{command.title}: failed, as said above; what is finished is kept")
 
 
 @contextlib.contextmanager
-def _passing_on_signals(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """The child, in a session of its own, hears no Ctrl-C: it is told here, once, and waited for while it saves."""
-    told: list[int] = []
+def _passing_on_signals(lanes: _Lanes) -> Iterator[None]:
+    """Those that would end this process (`nohup` may have taken one out) tell the commands to save."""
     if threading.current_thread() is not threading.main_thread():
-        yield told
+        yield
         return
-
-    def tell(number: int, frame: object) -> None:
-        if not told:
-            child.send_signal(signal.SIGINT)
-        told.append(number)
-
-    before = {number: signal.signal(number, tell) for number in PASSED_ON}
+    heard = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: lanes.tell()) for number in heard}
     try:
-        yield told
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

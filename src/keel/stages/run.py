@@ -78,6 +78,7 @@ def _run(
 ) -> tuple[loop.State, RunFolder, dict[str, Any]]:
     settings = plan.settings
     learner = plan.learner.to(device)
+    torch.set_num_threads(threads or default_threads())
     facts: dict[str, Any] = {
         "data": plan.data,
         "keel_version": __version__,
