@@ -5,8 +5,8 @@ context is worth can be measured. It is learnt by `objectives/skip_gram.py` or `
 
 Notable choices
 - A row is pooled as the mean of its words: its first token knows nothing of the others.
-- Vectors start within 1 / width of zero, twice as far as published and as far as gensim's: better with skip-gram after
-  few epochs, better and worse with CBOW (docs/notebook.md).
+- Vectors start within 1 / width of zero, twice as far as published, as gensim's do. With one seed that was better for
+  skip-gram and neither for CBOW (docs/notebook.md).
 
 Shapes: T tokens, R rows, W width.
 """

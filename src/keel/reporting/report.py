@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -148,14 +149,21 @@ def _table(table: Table) -> dict[str, Any]:
         total = sum(cell for cell in row[1:] if _is_number(cell)) if table.matrix else 0
         cells = [(_cell(cell), _is_number(cell), cell / total if total and _is_number(cell) else 0.0) for cell in row]
         rows.append(cells)
-    columns = [(name, is_figure) for name, (_, is_figure, _) in zip(table.columns, rows[0], strict=True)]
+    columns = [(_breakable(name), is_figure) for name, (_, is_figure, _) in zip(table.columns, rows[0], strict=True)]
     return {"title": table.title, "columns": columns, "rows": rows, "note": table.note}
+
+
+def _breakable(name: str) -> Any:
+    """A figure's name that may go on in the next line behind a dot or an underscore."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([._])(?=\w)", r"\1<wbr>", str(escape(name))))
 
 
 def _cell(cell: Any) -> str:
     if isinstance(cell, float):
         return f"{cell:.3f}"
-    text = f"{cell:,}" if isinstance(cell, int) else str(cell)
+    text = f"{cell:,}" if isinstance(cell, int) else str(cell).replace(" \u00b1 ", "\u00a0\u00b1\u00a0")
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "\u2026"
 
 
