@@ -10,11 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keel.backbones.transformer import Transformer, TransformerConfig
 from keel.recipe import load
 from keel.stages.data import open_data
 from keel.stages.pretrain import build_learner
+from keel.tasks.translate import TranslateConfig, TranslateObjective
+from keel.training.learner import Learner
 from keel.training.muon import Muon, orthogonal
 from keel.training.optimizer import make_optimizer
+from keel.training.settings import TrainingSettings
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -72,3 +76,14 @@ def test_it_moves_the_layers_matrices_and_adamw_the_rest(recipe: str, corpus_pat
         shares = 2 if recipe == "tiny-shared-qk" else 3
         expected = (shares if ".qkv." in name else 1) if inside and not table else 0
         assert stacked.get(id(parameter), 0) == expected, name
+
+
+def test_a_translators_decoder_is_made_of_layers_too() -> None:
+    backbone = Transformer(TransformerConfig(vocabulary=50, layers=1, width=32, heads=2, feed_forward=64))
+    learner = Learner(backbone, {"translate": TranslateObjective(TranslateConfig(), backbone)})
+    groups = make_optimizer(learner, TrainingSettings(optimizer="muon")).param_groups
+    stacked = {id(p): group.get("stacked", 0) for group in groups for p in group["params"]}
+    for name, parameter in learner.named_parameters():
+        copies = 3 if ".qkv." in name else 2 if ".key_value." in name else 1
+        table = parameter is backbone.token_table()
+        assert stacked[id(parameter)] == (copies if parameter.ndim == 2 and not table else 0), name

@@ -8,11 +8,14 @@ plain tensors for `state.safetensors`, and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from keel.layers.attention import SelfAttention
+from keel.layers.cross_attention import CrossAttention
+from keel.layers.transformer_decoder import TransformerDecoder
 from keel.training.muon import Muon
 from keel.training.settings import TrainingSettings
 
@@ -49,11 +52,14 @@ def make_optimizer(
 
 
 def _stacks(learner: nn.Module) -> dict[Tensor, int]:
-    """The matrices of the backbone's layers, with how many stand on top of each other in each."""
+    """The matrices of the layers, a translator's decoder included, with how many stand on top of each other in each."""
     stacks: dict[Tensor, int] = {}
-    for part in learner.backbone.modules():  # type: ignore[union-attr]
+    decoders = [part for part in learner.modules() if isinstance(part, TransformerDecoder)]
+    for part in chain.from_iterable(whole.modules() for whole in (learner.backbone, *decoders)):  # type: ignore[union-attr]
         if isinstance(part, SelfAttention):
             stacks[part.qkv.weight] = max(part.roles) + 1
+        elif isinstance(part, CrossAttention):
+            stacks[part.key_value.weight] = 2
         elif isinstance(part, nn.Linear):
             stacks.setdefault(part.weight, 1)
     return stacks
