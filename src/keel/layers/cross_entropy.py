@@ -49,8 +49,7 @@ class _TiedCrossEntropy(torch.autograd.Function):
             filled = given[at : at + rows]
             logits = block[: len(filled)].copy_(torch.addmm(offset, filled, words.t()))[: len(answers)]
             right, best = logits.gather(1, answers[:, None]).squeeze(1), logits.amax(1)
-            likeliest = right == best
-            correct += (logits[likeliest].argmax(1) == answers[likeliest]).sum()
+            correct += _count_right(logits, answers, right == best)
             if smoothing:
                 right = torch.lerp(right, logits.mean(1), smoothing)
             probabilities = torch.softmax(logits, 1, out=logits)
@@ -71,6 +70,13 @@ class _TiedCrossEntropy(torch.autograd.Function):
         for_hidden, for_table, for_bias = ctx.saved_tensors
         scale = gradients[0]
         return for_hidden * scale, for_table * scale, for_bias * scale, None, None, None
+
+
+def _count_right(logits: Tensor, answers: Tensor, likeliest: Tensor) -> Tensor:
+    """`likeliest`: where no logit is above the answer's. An accelerator would have to be waited for to pick them."""
+    if logits.device.type == "cpu":
+        logits, answers = logits[likeliest], answers[likeliest]
+    return (logits.argmax(1) == answers).sum()
 
 
 def _for_products(*tensors: Tensor) -> list[Tensor]:
