@@ -13,7 +13,7 @@ from torch import Tensor
 
 from keel.backbones.elmo import Elmo, ElmoConfig
 from keel.interfaces import Batch, Rows
-from keel.layers.recurrent import Reading, read
+from keel.layers.recurrent import Reading, read_sides
 from keel.layers.word_characters import WordCharacters
 from keel.objectives.both_ways import BothWays, BothWaysConfig
 from keel.tokenizers.spelling import BEGIN, END, FIRST_BYTE, spell
@@ -93,7 +93,8 @@ def test_rows_are_read_as_the_formulas_and_torch_read_them_one_by_one(make_rows:
     network, x = torch.nn.LSTM(5, 11, proj_size=4), torch.randn(sum(LENGTHS), 5)
     with torch.no_grad():
         for backwards in (False, True):
-            ours = read(network, x, Reading.of(batch.lengths, x.device, backwards)).split(LENGTHS)
+            reading = Reading.of(batch.lengths, x.device, backwards)
+            ours = read_sides([network], [x], [reading])[0].split(LENGTHS)
             for row, mine in zip(x.split(LENGTHS), ours, strict=True):
                 given = row.flip(0) if backwards else row
                 for other in (network(given)[0], plain_lstm(network, given)):

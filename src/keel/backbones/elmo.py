@@ -20,7 +20,6 @@ Shapes: T tokens, R rows, U different words, L codes of a spelling, P projection
 
 from __future__ import annotations
 
-import warnings
 from typing import ClassVar, Literal, NoReturn, Self
 
 import torch
@@ -31,7 +30,7 @@ from keel.checkpoint import own_family
 from keel.errors import UserError
 from keel.interfaces import Backbone, Batch, Encoding, Tokenizer
 from keel.layers.dropout import Dropout
-from keel.layers.recurrent import Reading, read, whole_rows
+from keel.layers.recurrent import Reading, read_sides, whole_rows
 from keel.layers.start import start_weights
 from keel.layers.word_characters import WordCharacters
 from keel.tokenizers.spelling import spell_vocabulary
@@ -131,18 +130,14 @@ class Layer(nn.Module):
     def __init__(self, config: ElmoConfig, residual: bool) -> None:
         super().__init__()
         projected = config.width if config.width < config.cells else 0  # 0: no projection
-        # True, and nothing that a user could change.
-        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
         self.forwards = nn.LSTM(config.width, config.cells, proj_size=projected)
         self.backwards = nn.LSTM(config.width, config.cells, proj_size=projected)
         self.residual = residual
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, left: Tensor, right: Tensor, readings: tuple[Reading, Reading]) -> tuple[Tensor, Tensor]:
-        sides = zip((self.forwards, self.backwards), (left, right), readings, strict=True)
-        found = [(x, self.dropout(read(network, x, reading))) for network, x, reading in sides]
-        ahead, back = (state + x if self.residual else state for x, state in found)
-        return ahead, back
+    def forward(self, left: Tensor, right: Tensor, readings: list[Reading]) -> tuple[Tensor, Tensor]:
+        ahead, back = map(self.dropout, read_sides((self.forwards, self.backwards), (left, right), readings))
+        return (left + ahead, right + back) if self.residual else (ahead, back)
 
 
 Elmo.published = own_family("elmo", Elmo)

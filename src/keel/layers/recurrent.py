@@ -5,8 +5,9 @@ state after each token. A row's states depend on no other row.
 
 Notable choices
 - Recurrent networks compute in fp32 also where other layers do not: a state is a sum over all steps before it.
-- torch reads rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first here,
+- Networks read rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first here,
   so packing is one permutation, and reading from the right is another.
+- On a CPU, LSTMs have steps and a gradient of their own (`layers/lstm.py`); both sides take them together.
 
 Shapes: T tokens, R rows, W and H widths.
 """
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from keel.interfaces import Batch
+from keel.layers.lstm import states_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,18 @@ def in_fp32(device: torch.device) -> AbstractContextManager[object]:
     """Within this, products are not computed in half precision."""
     half = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if half else nullcontext()
+
+
+def read_sides(networks: Sequence[nn.RNNBase], given: Sequence[Tensor], readings: Sequence[Reading]) -> list[Tensor]:
+    """(T, H) for each network: its state after each token of what it is given. Networks are alike in shape."""
+    together = list(zip(networks, given, readings, strict=True))
+    device = given[0].device
+    if device.type != "cpu" or not all(isinstance(network, nn.LSTM) for network in networks):
+        return [read(*one) for one in together]
+    with in_fp32(device):
+        packed = [x[reading.order].float() for _, x, reading in together]
+        states = states_of(networks, packed, readings[0].together)  # type: ignore[arg-type]
+    return [reading.back(found) for reading, found in zip(readings, states, strict=True)]
 
 
 def read(network: nn.RNNBase, x: Tensor, reading: Reading, begin: Tensor | None = None) -> Tensor:
@@ -85,8 +99,8 @@ class BothSides(nn.Module):
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(T, 2 x cells)"""
-        networks = (self.forwards, False), (self.backwards, True)
-        return torch.cat([read(network, x, Reading.of(batch.lengths, x.device, side)) for network, side in networks], 1)
+        readings = [Reading.of(batch.lengths, x.device, side) for side in (False, True)]
+        return torch.cat(read_sides((self.forwards, self.backwards), (x, x), readings), 1)
 
 
 def whole_rows(vectors: Tensor, batch: Batch, side: int) -> Tensor:

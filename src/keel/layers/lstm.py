@@ -1,0 +1,123 @@
+"""Long short-term memory (Hochreiter and Schmidhuber 1997), with a projected state (Sak et al. 2014), several at once.
+
+In: LSTMs of one shape, such as those from the left and from the right, and for each the inputs of all rows packed by
+time: all first tokens, all second tokens, ... Out: the state after each token, packed alike.
+
+    i, f, g, o = A x + B h + b
+    c = sigmoid(f) c + sigmoid(i) tanh(g)
+    h = R (sigmoid(o) tanh(c)), or without R where nothing is projected
+
+Notable choices
+- The modules are torch's own: they hold the weights and run on accelerators; on a CPU this is what they compute. There
+  torch's gradient makes a zero tensor of the whole input for every step, so its time grows with the square of a row's
+  length: thirteen times the forward pass with rows of 64 words (docs/notebook.md). Here the steps of the backward pass
+  compute what they must, and the weights' gradients are three products over all tokens at the end.
+- Networks side by side take each step together, as batches of products: half as many steps, and one for each core.
+
+Shapes: S networks, N tokens of a step, T tokens in all, W width of the inputs, C cells, P width of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+def states_of(networks: Sequence[nn.LSTM], inputs: Sequence[Tensor], together: np.ndarray) -> Tensor:
+    """(S, T, P). `together`: how many rows still have a token, step by step."""
+    weights = [_weights(network) for network in networks]
+    into, again, bias, project = (
+        torch.stack(part) if part[0] is not None else None for part in zip(*weights, strict=True)
+    )
+    found: Tensor = _Steps.apply(together.tolist(), torch.stack(list(inputs)), into, again, bias, project)
+    return found
+
+
+def _weights(network: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """A, B, b and R, with the gates as i, f, o, g: three that pass through one sigmoid."""
+
+    def in_order(weight: Tensor) -> Tensor:
+        i, f, g, o = weight.chunk(4)
+        return torch.cat([i, f, o, g])
+
+    bias = network.bias_ih_l0 + network.bias_hh_l0
+    project = network.weight_hr_l0 if network.proj_size else None
+    return in_order(network.weight_ih_l0), in_order(network.weight_hh_l0), in_order(bias), project
+
+
+class _Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, counts: list[int], x: Tensor, into: Tensor, again: Tensor, bias: Tensor, project: Tensor | None
+    ) -> Tensor:
+        cells = again.shape[1] // 4
+        given = torch.baddbmm(bias[:, None], x, into.mT)
+        state, cell = again.new_zeros(len(x), counts[0], again.shape[2]), again.new_zeros(len(x), counts[0], cells)
+        states, steps = [], []
+        for gates, count in zip(given.split(counts, 1), counts, strict=True):
+            gates = torch.baddbmm(gates, state[:, :count], again.mT)
+            i, f, o = gates[..., : 3 * cells].sigmoid_().chunk(3, 2)
+            before = cell[:, :count]
+            cell = torch.addcmul(f * before, i, gates[..., 3 * cells :].tanh_())
+            bounded = cell.tanh()
+            hidden = o * bounded
+            state = hidden if project is None else hidden @ project.mT
+            states.append(state)
+            steps.append((gates, before, bounded, hidden))
+        found = torch.cat(states, 1)
+        ctx.counts, ctx.steps = counts, steps
+        ctx.save_for_backward(x, into, again, project, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, into, again, project, states = ctx.saved_tensors
+        cells, counts = again.shape[1] // 4, ctx.counts
+        slopes, to_states = x.new_empty(*x.shape[:2], 4 * cells), gradients[0].contiguous().clone()
+        later_cell, later, end = None, None, x.shape[1]
+        for (gates, before, bounded, _), count in zip(reversed(ctx.steps), reversed(counts), strict=True):
+            to_state = to_states[:, end - count : end]
+            if later is not None:  # the rows that went on
+                to_state[:, : later.shape[1]] += later
+            to_hidden = to_state if project is None else to_state @ project
+            i, f, o, g = gates.chunk(4, 2)
+            to_cell = torch.ops.aten.tanh_backward(to_hidden * o, bounded)
+            if later_cell is not None:
+                to_cell[:, : later_cell.shape[1]] += later_cell
+            slope = torch.empty_like(gates)
+            torch.mul(to_cell, g, out=slope[..., :cells])
+            torch.mul(to_cell, before, out=slope[..., cells : 2 * cells])
+            torch.mul(to_hidden, bounded, out=slope[..., 2 * cells : 3 * cells])
+            torch.mul(to_cell, i, out=slope[..., 3 * cells :])
+            _through_gates(slope, gates, cells)
+            slopes[:, end - count : end] = slope
+            later, later_cell = slope @ again, to_cell * f
+            end -= count
+        earlier = states.index_select(1, _before(counts))
+        hidden = None if project is None else torch.cat([step[3] for step in ctx.steps], 1)
+        return (
+            None,
+            slopes @ into,
+            slopes.mT @ x,
+            slopes[:, counts[0] :].mT @ earlier,
+            slopes.sum(1),
+            None if hidden is None else to_states.mT @ hidden,
+        )
+
+
+def _through_gates(slope: Tensor, gates: Tensor, cells: int) -> None:
+    """From the gradient with respect to the gates to the one with respect to what went into them."""
+    sigmoids, tangents = slice(0, 3 * cells), slice(3 * cells, None)
+    slope[..., sigmoids] = torch.ops.aten.sigmoid_backward(slope[..., sigmoids], gates[..., sigmoids])
+    slope[..., tangents] = torch.ops.aten.tanh_backward(slope[..., tangents], gates[..., tangents])
+
+
+def _before(counts: list[int]) -> Tensor:
+    """For every token but the first of each row: where the token before it stands."""
+    starts = np.cumsum([0, *counts])
+    places = [start + np.arange(count) for start, count in zip(starts, counts[1:], strict=False)]
+    return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *places]))

@@ -1,0 +1,49 @@
+"""LSTMs of our own steps are torch's, and so are their gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from keel.layers.lstm import states_of
+from keel.layers.recurrent import Reading, read_sides
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.booleans(), st.integers(0, 5))
+def test_states_and_gradients_are_those_of_torch_row_by_row(lengths: list[int], projected: bool, seed: int) -> None:
+    lengths = sorted(lengths, reverse=True)
+    torch.manual_seed(seed)
+    sides = [nn.LSTM(5, 7, proj_size=3 if projected else 0).double() for _ in range(2)]
+    x = torch.randn(sum(lengths), 5, dtype=torch.float64, requires_grad=True)
+    readings = [Reading.of(lengths, x.device, backwards) for backwards in (False, True)]
+    found = states_of(sides, [x[reading.order] for reading in readings], readings[0].together)
+    ours = torch.cat([reading.back(states) for reading, states in zip(readings, found, strict=True)], 1)
+    rows = [
+        torch.cat([sides[0](row)[0], sides[1](row.flip(0))[0].flip(0)], 1)  # one text after the other
+        for row in x.split(lengths)
+    ]
+    theirs = torch.cat(rows)
+    weights = [x, *sides[0].parameters(), *sides[1].parameters()]
+    direction = torch.randn_like(theirs)
+    mine, other = (torch.autograd.grad(result, weights, direction, allow_unused=True) for result in (ours, theirs))
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    for a, b in zip(mine, other, strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_sides_may_be_given_different_vectors(kind: type[nn.RNNBase]) -> None:
+    torch.manual_seed(1)
+    networks, lengths = [kind(4, 6), kind(4, 6)], (5, 2, 2)
+    given_to = [torch.randn(9, 4), torch.randn(9, 4)]
+    readings = [Reading.of(lengths, torch.device("cpu"), backwards) for backwards in (False, True)]
+    with torch.no_grad():
+        ahead, back = read_sides(networks, given_to, readings)
+        for network, x, states, turned in zip(networks, given_to, (ahead, back), (False, True), strict=True):
+            for row, mine in zip(x.split(lengths), states.split(lengths), strict=True):
+                theirs = network(row.flip(0))[0].flip(0) if turned else network(row)[0]
+                assert torch.allclose(mine, theirs, rtol=0, atol=1e-6)
