@@ -1,5 +1,8 @@
 """Can a Transformer copy a string, and one longer than any it was trained on? With each kind of positions; JSON lines.
 
+All start as published, where no head knows a place; sinusoidal positions also with heads that start on the diagonal
+(docs/decisions/0020), for which copying is no task at all.
+
     python bench/copy_strings.py [--steps 3000] [--seeds 2]
 
 Strings of 1 to 20 random letters are learnt by the real command's code, a translation of each string into itself. Then
@@ -24,8 +27,17 @@ TRAINED, LONGEST, EACH = 20, 40, 50
 RECIPE = """
 extends: transformer-mini
 model:
-  backbone: {{layers: 2, width: 64, heads: 4, feed_forward: 256, position: {position}, positions: 128, dropout: 0.0}}
+  backbone:
+    layers: 2
+    width: 64
+    heads: 4
+    feed_forward: 256
+    position: {position}
+    attention_start: {start}
+    positions: 128
+    dropout: 0.0
 """
+WAYS = [("sinusoid", "noise"), ("learned", "noise"), ("rotary", "noise"), ("sinusoid", "neighbours")]
 
 
 def main() -> None:
@@ -41,12 +53,13 @@ def main() -> None:
             lines = [text(draw, draw.randint(1, TRAINED)) for _ in range(count)]
             (here / name).write_text("".join(f"{line}\n" for line in lines))
         asked = [text(draw, length) for length in range(1, LONGEST + 1) for _ in range(EACH)]
-        for position in ("sinusoid", "learned", "rotary"):
-            (here / f"{position}.yaml").write_text(RECIPE.format(position=position))
+        for position, start in WAYS:
+            recipe = here / f"{position}-{start}.yaml"
+            recipe.write_text(RECIPE.format(position=position, start=start))
             for seed in range(1, given.seeds + 1):
-                model = here / f"{position}-{seed}"
+                model = here / f"{position}-{start}-{seed}"
                 finetune(
-                    str(here / f"{position}.yaml"),
+                    str(recipe),
                     "translate",
                     tokenizer=str(here / "tokenizer"),
                     train=f"{here / 'train'},{here / 'train'}",
@@ -70,7 +83,8 @@ def main() -> None:
                 for line, answer in zip(asked, said, strict=True):
                     right[len(line.split())] += answer["translation"] == line
                 shares = {length: right[length] / EACH for length in range(1, LONGEST + 1)}
-                print(json.dumps({"position": position, "seed": seed, "copied": shares}), flush=True)
+                facts = {"position": position, "start": start, "seed": seed, "copied": shares}
+                print(json.dumps(facts), flush=True)
 
 
 def text(draw: random.Random, length: int) -> str:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from keel.backbones.bert import LOOKING, Bert, BertConfig
+from keel.backbones.bert import Bert, BertConfig
 from keel.backbones.electra import Electra, ElectraConfig
 from keel.backbones.gpt import Gpt, GptConfig
 from keel.interfaces import Batch, Rows
+from keel.layers.aim import LOOKING
 
 
 def first_attention(config: BertConfig, ids: np.ndarray, family: type[Bert] = Bert) -> torch.Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from keel.backbones.bert import LOOKING
 from keel.backbones.modern import Modern, ModernConfig
+from keel.layers.aim import LOOKING
 
 
 def started(**shape: object) -> Modern:

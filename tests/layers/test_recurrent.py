@@ -1,4 +1,4 @@
-"""LSTMs of our own steps are torch's, and so are their gradients."""
+"""LSTMs and GRUs of our own steps are torch's, and so are their gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from keel.layers.lstm import states_of
+from keel.layers import gru, lstm
 from keel.layers.recurrent import Reading, read_sides
 
 
@@ -20,7 +20,7 @@ def test_states_and_gradients_are_those_of_torch_row_by_row(lengths: list[int], 
     sides = [nn.LSTM(5, 7, proj_size=3 if projected else 0).double() for _ in range(2)]
     x = torch.randn(sum(lengths), 5, dtype=torch.float64, requires_grad=True)
     readings = [Reading.of(lengths, x.device, backwards) for backwards in (False, True)]
-    found = states_of(sides, [x[reading.order] for reading in readings], readings[0].together)
+    found = lstm.states_of(sides, [x[reading.order] for reading in readings], readings[0].together)
     ours = torch.cat([reading.back(states) for reading, states in zip(readings, found, strict=True)], 1)
     rows = [
         torch.cat([sides[0](row)[0], sides[1](row.flip(0))[0].flip(0)], 1)  # one text after the other
@@ -30,6 +30,25 @@ def test_states_and_gradients_are_those_of_torch_row_by_row(lengths: list[int], 
     weights = [x, *sides[0].parameters(), *sides[1].parameters()]
     direction = torch.randn_like(theirs)
     mine, other = (torch.autograd.grad(result, weights, direction, allow_unused=True) for result in (ours, theirs))
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    for a, b in zip(mine, other, strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-10)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 5))
+def test_a_gru_too_from_any_first_state(lengths: list[int], seed: int) -> None:
+    lengths = sorted(lengths, reverse=True)
+    torch.manual_seed(seed)
+    network = nn.GRU(5, 7).double()
+    x = torch.randn(sum(lengths), 5, dtype=torch.float64, requires_grad=True)
+    first = torch.randn(len(lengths), 7, dtype=torch.float64, requires_grad=True)
+    reading = Reading.of(lengths, x.device)
+    ours = reading.back(gru.states_of(network, x[reading.order], reading.together, first))
+    theirs = torch.cat([network(row, begin[None])[0] for row, begin in zip(x.split(lengths), first, strict=True)])
+    weights = [x, first, *network.parameters()]
+    direction = torch.randn_like(theirs)
+    mine, other = (torch.autograd.grad(result, weights, direction) for result in (ours, theirs))
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
     for a, b in zip(mine, other, strict=True):
         assert torch.allclose(a, b, rtol=0, atol=1e-10)

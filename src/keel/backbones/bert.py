@@ -16,7 +16,6 @@ Shapes: T tokens, R rows, W width.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 import torch
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 
 from keel.checkpoint import Name, Published
 from keel.interfaces import Backbone, Batch, Encoding
+from keel.layers.aim import aim, behind, beside
 from keel.layers.attention import SelfAttention
 from keel.layers.block import SHARED, AttentionShape, Block
 from keel.layers.dropout import Dropout
@@ -33,7 +33,6 @@ from keel.layers.start import start_weights
 
 QUICK = (2.6, 0.5)  # radians a position, of the quickest and the slowest wave that heads start out looking for
 SLOWEST = 1e-4
-LOOKING = 8  # heads that start out looking at neighbours; those beyond start as noise
 SIGNAL = 24.0  # how much the neighbour stands out at the start: its attention logit is about a third of this
 
 
@@ -159,33 +158,12 @@ def rates(width: int, size: int) -> Tensor:
     return torch.cat([torch.linspace(fastest, slowest, count), slowest * torch.exp(-slower)])
 
 
-def shifts(heads: int, ahead: bool = True) -> Iterator[tuple[int, int]]:
-    """Heads that start out looking at neighbours, with where: -1, +1, -2, +2, ...; or -1, -2, ... if not ahead."""
-    for head in range(min(heads, LOOKING)):
-        yield head, (head // 2 + 1) * (1 if head % 2 else -1) if ahead else -head - 1
-
-
-@torch.no_grad()
 def look_at_neighbours(attention: SelfAttention, ahead: bool = True) -> None:
-    """Query and key weights with which a head attends to the token a fixed shift away.
-
-    A head's keys are the quick waves of the position, its queries the same waves turned by rate x shift, so that
-    their product is largest where the key stands at the query's position + shift. What was drawn stays in a tenth of
-    its size, so that no two heads are exactly alike.
-    """
+    """Query and key weights with which a head attends to the token a fixed shift away, by the quick waves."""
     width = attention.out.weight.shape[0]
-    size = width // attention.heads
-    even = torch.arange(0, size - 1, 2)
-    strength = math.sqrt(SIGNAL / math.sqrt(size))
-    query, key, _ = attention.qkv.weight.view(3, attention.heads, size, width)
-    for head, shift in shifts(attention.heads, ahead):
-        angle = rates(width, size)[: len(even)] * shift
-        turn, waves = torch.zeros(size, width), torch.zeros(size, width)
-        turn[even, even] = turn[even + 1, even + 1] = angle.cos()
-        turn[even, even + 1], turn[even + 1, even] = angle.sin(), -angle.sin()
-        waves[even, even] = waves[even + 1, even + 1] = torch.ones(len(even))
-        query[head] = 0.1 * query[head] + strength * turn
-        key[head] = 0.1 * key[head] + strength * waves
+    query, key, _ = attention.qkv.weight.detach().chunk(3)
+    shifts = (beside if ahead else behind)(attention.heads)
+    aim(query, key, attention.heads, shifts, rates(width, width // attention.heads), SIGNAL)
 
 
 @torch.no_grad()

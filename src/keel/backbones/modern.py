@@ -23,10 +23,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from keel.backbones.bert import renamed, shifts
+from keel.backbones.bert import renamed
 from keel.checkpoint import Name, Published
 from keel.interfaces import Asked, Backbone, Batch, Encoding
 from keel.layers.activations import ACTIVATIONS
+from keel.layers.aim import beside
 from keel.layers.attention import SelfAttention
 from keel.layers.dropout import Dropout
 from keel.layers.filler import fill_up
@@ -168,7 +169,7 @@ def _look_at_neighbours(attention: SelfAttention, base: float) -> None:
     constant = CONSTANT / math.sqrt(1 + CONSTANT**2 / width)  # as the embeddings' norm leaves it
     strength = (SIGNAL * math.sqrt(size) * rates / rates.sum()).sqrt() / constant
     query, key, _ = attention.qkv.weight.view(3, attention.heads, size, width)
-    for head, shift in shifts(attention.heads):
+    for head, shift in enumerate(beside(attention.heads)):
         query[head, :, 0] = torch.cat([strength * (rates * shift).cos(), strength * (rates * shift).sin()])
         key[head, :, 0] = torch.cat([strength, torch.zeros_like(strength)])
 

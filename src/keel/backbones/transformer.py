@@ -7,6 +7,8 @@ BERT is its descendant: it added segments, a norm behind the embeddings, and lea
 Notable choices
 - `position` also offers learned and rotary positions, so that the three can be compared with nothing else changed.
 - Fresh weights are Glorot's, as in the paper's program; embeddings start small and are multiplied by the root of W.
+- The first layer's heads start out looking at their neighbours (docs/decisions/0011), as the decoder's look at what was
+  just written and at the same place of what was read (0020); `attention_start: noise` is the published start.
 
 Shapes: T tokens, R rows, W width.
 """
@@ -21,11 +23,13 @@ from torch import Tensor, nn
 
 from keel.checkpoint import own_family
 from keel.interfaces import Backbone, Batch, Encoding
+from keel.layers.aim import beside
+from keel.layers.attention import SelfAttention
 from keel.layers.block import Block
 from keel.layers.dropout import Dropout
 from keel.layers.filler import fill_up
-from keel.layers.position import Positions
-from keel.layers.start import start_as_glorot, start_weights
+from keel.layers.position import Positions, aim_by_waves, show_waves
+from keel.layers.start import halve, start_as_glorot, start_weights
 
 
 class TransformerConfig(BaseModel):
@@ -38,6 +42,7 @@ class TransformerConfig(BaseModel):
     heads: int = Field(8, ge=1)
     feed_forward: int = Field(2048, ge=1)
     position: Literal["sinusoid", "learned", "rotary"] = "sinusoid"
+    attention_start: Literal["neighbours", "noise"] = "neighbours"
     positions: int = Field(512, ge=4, description="tokens of a row at the most")
     activation: Literal["relu", "gelu"] = "relu"
     dropout: float = Field(0.1, ge=0, lt=1)
@@ -45,6 +50,11 @@ class TransformerConfig(BaseModel):
     norm_epsilon: float = Field(1e-5, gt=0)
     start_deviation: float = Field(0.02, gt=0, description="of what a task puts on top")
     pooler: bool = False
+
+    @property
+    def aimed(self) -> bool:
+        """Whether heads start out looking at a place; only waves tell them where that is."""
+        return self.position == "sinusoid" and self.attention_start == "neighbours"
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -91,6 +101,13 @@ class Transformer(Backbone):
     def start(self, generator: torch.Generator) -> None:
         start_weights(self, self.config.start_deviation, generator)
         start_as_glorot(self, generator)
+        if self.config.aimed:
+            attention: SelfAttention = self.blocks[0].attending.attention  # type: ignore[union-attr,assignment]
+            query, key, _ = attention.qkv.weight.detach().chunk(3)
+            aim_by_waves(query, key, attention.heads, beside(attention.heads))
+            show_waves(self.tokens, attention.heads)
+            for block in self.blocks:
+                halve(block.attending.attention.out, block.feed.shrink)  # type: ignore[union-attr,arg-type]
 
 
 Transformer.published = own_family("transformer", Transformer)

@@ -88,13 +88,15 @@ class _Steps(torch.autograd.Function):
             to_cell = torch.ops.aten.tanh_backward(to_hidden * o, bounded)
             if later_cell is not None:
                 to_cell[:, : later_cell.shape[1]] += later_cell
-            slope = torch.empty_like(gates)
-            torch.mul(to_cell, g, out=slope[..., :cells])
-            torch.mul(to_cell, before, out=slope[..., cells : 2 * cells])
-            torch.mul(to_hidden, bounded, out=slope[..., 2 * cells : 3 * cells])
-            torch.mul(to_cell, i, out=slope[..., 3 * cells :])
-            _through_gates(slope, gates, cells)
-            slopes[:, end - count : end] = slope
+            slope = slopes[:, end - count : end]
+            into_i, into_f, into_o, into_g = slope.chunk(4, 2)
+            torch.mul(to_cell, g, out=into_i)
+            torch.mul(to_cell, before, out=into_f)
+            torch.mul(to_hidden, bounded, out=into_o)
+            torch.mul(to_cell, i, out=into_g)
+            sigmoids = slope[..., : 3 * cells]
+            torch.ops.aten.sigmoid_backward(sigmoids, gates[..., : 3 * cells], grad_input=sigmoids)
+            torch.ops.aten.tanh_backward(into_g, g, grad_input=into_g)
             later, later_cell = slope @ again, to_cell * f
             end -= count
         earlier = states.index_select(1, _before(counts))
@@ -107,13 +109,6 @@ class _Steps(torch.autograd.Function):
             slopes.sum(1),
             None if hidden is None else to_states.mT @ hidden,
         )
-
-
-def _through_gates(slope: Tensor, gates: Tensor, cells: int) -> None:
-    """From the gradient with respect to the gates to the one with respect to what went into them."""
-    sigmoids, tangents = slice(0, 3 * cells), slice(3 * cells, None)
-    slope[..., sigmoids] = torch.ops.aten.sigmoid_backward(slope[..., sigmoids], gates[..., sigmoids])
-    slope[..., tangents] = torch.ops.aten.tanh_backward(slope[..., tangents], gates[..., tangents])
 
 
 def _before(counts: list[int]) -> Tensor:

@@ -12,12 +12,17 @@ Shapes: T tokens, W width, D size of a head.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from keel.layers.aim import aim
 from keel.layers.rotary import Turn
+
+SIGNAL = 8.0  # of heads that start out looking at a place (`layers/aim.py`)
+FAINT = 0.2  # of its usual size a token's vector has at the start where the waves are that heads look for
 
 Kind = Literal["sinusoid", "learned", "rotary"]
 BASE = 10000.0
@@ -40,7 +45,22 @@ class Positions(nn.Module):
 
 def waves(positions: Tensor, width: int, tokens: int) -> Tensor:
     """(tokens, W): sin in the even columns, cos in the odd ones; what stands behind the positions is filler."""
-    half = (width + 1) // 2
-    rates = torch.exp(torch.arange(half, device=positions.device) * (-2 * math.log(BASE) / width))
-    angles = torch.nn.functional.pad(positions.float(), (0, tokens - len(positions)))[:, None] * rates
+    padded = torch.nn.functional.pad(positions.float(), (0, tokens - len(positions)))
+    angles = padded[:, None] * rates(width, positions.device)
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :width]
+
+
+def rates(width: int, device: torch.device | None = None) -> Tensor:
+    """Of the waves: radians a position, the quickest first."""
+    return torch.exp(torch.arange((width + 1) // 2, device=device) * (-2 * math.log(BASE) / width))
+
+
+def aim_by_waves(query: Tensor, key: Tensor, heads: int, shifts: Sequence[int]) -> None:
+    """Heads whose queries and keys both hold waves start out looking at these shifts."""
+    aim(query, key, heads, shifts, rates(query.shape[1]), SIGNAL)
+
+
+@torch.no_grad()
+def show_waves(tokens: nn.Embedding, heads: int) -> None:
+    """Tokens start faint where the waves are that heads look for."""
+    tokens.weight[:, : tokens.embedding_dim // heads] *= FAINT

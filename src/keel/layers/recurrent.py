@@ -7,7 +7,7 @@ Notable choices
 - Recurrent networks compute in fp32 also where other layers do not: a state is a sum over all steps before it.
 - Networks read rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first here,
   so packing is one permutation, and reading from the right is another.
-- On a CPU, LSTMs have steps and a gradient of their own (`layers/lstm.py`); both sides take them together.
+- On a CPU networks take steps of their own (`layers/lstm.py`, `layers/gru.py`); an LSTM's two sides take them together.
 
 Shapes: T tokens, R rows, W and H widths.
 """
@@ -22,10 +22,9 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from keel.interfaces import Batch
-from keel.layers.lstm import states_of
+from keel.layers import gru, lstm
 
 
 @dataclass(frozen=True)
@@ -62,19 +61,22 @@ def read_sides(networks: Sequence[nn.RNNBase], given: Sequence[Tensor], readings
         return [read(*one) for one in together]
     with in_fp32(device):
         packed = [x[reading.order].float() for _, x, reading in together]
-        states = states_of(networks, packed, readings[0].together)  # type: ignore[arg-type]
+        states = lstm.states_of(networks, packed, readings[0].together)  # type: ignore[arg-type]
     return [reading.back(found) for reading, found in zip(readings, states, strict=True)]
 
 
 def read(network: nn.RNNBase, x: Tensor, reading: Reading, begin: Tensor | None = None) -> Tensor:
     """(T, H): the network's state after each token. `begin`: (R, H), a GRU's state before the first; None: zeros."""
+    if x.device.type == "cpu" and isinstance(network, nn.LSTM):
+        return read_sides([network], [x], [reading])[0]
     with in_fp32(x.device):
         given = x[reading.order].float()
-        first = None if begin is None else begin[None].float()
+        rows, width = int(reading.together[0]), network.hidden_size
+        first = given.new_zeros(rows, width) if begin is None else begin.float()
         if x.device.type == "cpu":
-            states = network(PackedSequence(given, torch.from_numpy(reading.together)), first)[0].data
+            states = gru.states_of(network, given, reading.together, first)
         else:
-            states = _read_filled(network, given, reading, first)
+            states = _read_filled(network, given, reading, None if begin is None else first[None])
     return reading.back(states)
 
 

@@ -57,3 +57,10 @@ def shrink_sums(blocks: nn.ModuleList) -> None:
     for block in blocks:
         for layer in (block.attention.out, block.shrink):  # type: ignore[union-attr]
             layer.weight /= (2 * len(blocks)) ** 0.5  # type: ignore[union-attr]
+
+
+@torch.no_grad()
+def halve(*layers: nn.Linear) -> None:
+    """What is added to a sum starts at half of its size, so that more of what was there is seen behind many layers."""
+    for layer in layers:
+        layer.weight /= 2

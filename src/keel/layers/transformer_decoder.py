@@ -19,14 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from keel.layers.aim import around, behind
 from keel.layers.attention import SelfAttention, remembering
 from keel.layers.block import FeedForward
 from keel.layers.cross_attention import CrossAttention, Padding, Source
 from keel.layers.dropout import Dropout
 from keel.layers.filler import fill_up
 from keel.layers.look import LEFT
-from keel.layers.position import Positions
+from keel.layers.position import Positions, aim_by_waves
 from keel.layers.rotary import Turn
+from keel.layers.start import halve
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,21 @@ class TransformerDecoder(nn.Module):
         self.positions = positions
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(shape, source_width) for _ in range(layers))
+
+    def look_behind(self) -> None:
+        """Fresh heads of the first layer start out looking at what was just written."""
+        attention: SelfAttention = self.blocks[0].attention  # type: ignore[assignment]
+        query, key, _ = attention.qkv.weight.detach().chunk(3)
+        aim_by_waves(query, key, attention.heads, behind(attention.heads))
+        for block in self.blocks:
+            halve(block.attention.out, block.across.out, block.feed.shrink)  # type: ignore[union-attr,arg-type]
+
+    def look_across(self) -> None:
+        """Fresh heads start out looking at the same place of what was read, and around it."""
+        for block in self.blocks:
+            across: CrossAttention = block.across  # type: ignore[assignment]
+            key, _ = across.key_value.weight.detach().chunk(2)
+            aim_by_waves(across.query.weight.detach(), key, across.heads, around(across.heads))
 
     def read(self, vectors: Tensor, lengths: tuple[int, ...], whole: Tensor) -> Sources:
         """What each layer will look at."""

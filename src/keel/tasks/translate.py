@@ -141,6 +141,7 @@ class TranslateObjective(Objective):
         given = backbone.config
         width = getattr(given, "width", backbone.width)
         self.width = width
+        self.aimed = config.decoder == "transformer" and backbone.width == width and getattr(given, "aimed", False)
         if config.decoder == "transformer":
             activation = getattr(given, "activation", "relu")
             fitting = next(h for h in range(max(1, width // 64), 0, -1) if width % h == 0)
@@ -178,7 +179,11 @@ class TranslateObjective(Objective):
         }
 
     def begin(self, generator: torch.Generator) -> None:
+        """A decoder over waves starts out looking at them, as the encoder it is on top of."""
         start_as_glorot(self, generator)
+        if self.aimed:
+            self.decoder.look_behind()
+            self.decoder.look_across()
 
     def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
         found = self._written(backbone, batch)
