@@ -186,8 +186,10 @@ class Published:
         return next((name, has) for name, has in self.classes if has <= parts)
 
 
-def own_family(model_type: str, kind: Any) -> Published:
-    """The border of a backbone that `transformers` does not know: its config and its names are our own."""
+def own_family(model_type: str, kind: Any, before: dict[str, Any] | None = None) -> Published:
+    """The border of a backbone that `transformers` does not know: its config and its names are our own.
+
+    `before`: what keys meant that older folders do not have."""
 
     def config_to(config: Any, pad: int) -> dict[str, Any]:
         shape = config.model_dump(mode="json", exclude={"kind", "vocabulary"})
@@ -195,7 +197,8 @@ def own_family(model_type: str, kind: Any) -> Published:
 
     def config_from(published: dict[str, Any], tensor_names: set[str]) -> Any:
         known = set(kind.Config.model_fields) - {"kind", "vocabulary"}
-        return kind.Config(vocabulary=published["vocab_size"], **{key: published[key] for key in known})
+        there = {**(before or {}), **published}
+        return kind.Config(vocabulary=there["vocab_size"], **{key: there[key] for key in known})
 
     def names(config: Any, task: str | None) -> list[Name]:
         import torch

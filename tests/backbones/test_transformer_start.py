@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from keel.backbones.transformer import Transformer, TransformerConfig
 from keel.layers.aim import around, behind, beside
 from keel.tasks.translate import TranslateConfig, TranslateObjective
+from keel.training.encoder import BiLstmUse, EncoderUse, Frozen
 
 LENGTH = 60
 SHAPE = {"vocabulary": 500, "layers": 2, "width": 256, "heads": 4, "feed_forward": 64, "dropout": 0.0}
@@ -17,9 +20,9 @@ SHAPE = {"vocabulary": 500, "layers": 2, "width": 256, "heads": 4, "feed_forward
 
 def fresh(start: str = "neighbours", **changes: str) -> tuple[Transformer, TranslateObjective]:
     model = Transformer(TransformerConfig(**SHAPE, attention_start=start, **changes))
-    objective = TranslateObjective(TranslateConfig(dropout=0.0), model)
     generator = torch.Generator().manual_seed(1)
     model.start(generator)
+    objective = TranslateObjective(TranslateConfig(dropout=0.0), model)
     objective.begin(generator)
     return model.eval(), objective.eval()
 
@@ -76,7 +79,53 @@ def test_the_decoder_looks_at_the_same_place_of_what_was_read() -> None:
 @pytest.mark.parametrize("changes", [{"start": "noise"}, {"position": "rotary"}, {"position": "learned"}])
 def test_elsewhere_all_weights_are_glorots(changes: dict[str, str]) -> None:
     model, objective = fresh(**changes)
-    for layer in (model.blocks[0].attending.attention.qkv, objective.decoder.blocks[0].across.query):  # type: ignore[union-attr]
-        bound = (6 / sum(layer.weight.shape)) ** 0.5  # type: ignore[union-attr,arg-type]
-        assert float(layer.weight.detach().abs().max()) <= bound  # type: ignore[union-attr,operator]
-        assert float(layer.weight.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.05)  # type: ignore[union-attr,operator]
+    for part in (*model.modules(), *objective.modules()):
+        if isinstance(part, nn.Linear):
+            bound = (6 / sum(part.weight.shape)) ** 0.5
+            assert float(part.weight.detach().abs().max()) <= bound
+            assert float(part.weight.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.05)
+        if isinstance(part, nn.Embedding):
+            for column in (0, -1):
+                assert float(part.weight.detach()[:, column].std()) == pytest.approx(SHAPE["width"] ** -0.5, rel=0.2)
+
+
+def test_what_layers_add_starts_at_half_its_size() -> None:
+    sums = [
+        (model.blocks[1].feed.shrink, objective.decoder.blocks[1].across.out)  # type: ignore[union-attr]
+        for model, objective in (fresh(), fresh("noise"))
+    ]
+    for half, whole in zip(*sums, strict=True):
+        assert torch.equal(2 * half.weight, whole.weight)
+
+
+@pytest.mark.parametrize("use", ["frozen", "frozen with a BiLSTM of its width", "loaded"])
+def test_only_a_fresh_encoder_with_the_same_table_has_a_decoder_that_is_aimed(use: str) -> None:
+    """Elsewhere tokens are not faint, or there are no waves: a head would look at nothing, or at itself."""
+    model, _ = fresh()
+    backbone: Any = model
+    if use == "loaded":
+        backbone = Transformer(model.config)
+        backbone.load_state_dict(model.state_dict())
+    elif use == "frozen":
+        backbone = Frozen(model, EncoderUse(use="frozen"))
+    else:
+        backbone = Frozen(model, EncoderUse(use="frozen", bilstm=BiLstmUse(cells=128)))
+    assert fresh()[1].aimed
+    assert not TranslateObjective(TranslateConfig(dropout=0.0), backbone).aimed
+
+
+@pytest.mark.parametrize("heads", [1, 16])
+def test_heads_without_room_for_waves_start_as_published(heads: int) -> None:
+    model = Transformer(TransformerConfig(**SHAPE | {"width": 16, "heads": heads}))
+    model.start(torch.Generator().manual_seed(1))
+    other = Transformer(model.config.model_copy(update={"attention_start": "noise"}))
+    other.start(torch.Generator().manual_seed(1))
+    assert not model.aimed
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_a_folder_from_before_loads_as_it_was() -> None:
+    border = Transformer.published
+    written = border.config_to(TransformerConfig(**SHAPE), 0)
+    del written["attention_start"]
+    assert border.config_from(written, set()) == TransformerConfig(**SHAPE, attention_start="noise")

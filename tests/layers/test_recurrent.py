@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from keel.layers import gru, lstm
-from keel.layers.recurrent import Reading, read_sides
+from keel.layers.recurrent import Reading, read, read_sides
 
 
 @settings(deadline=None, max_examples=30)
@@ -29,7 +29,7 @@ def test_states_and_gradients_are_those_of_torch_row_by_row(lengths: list[int], 
     theirs = torch.cat(rows)
     weights = [x, *sides[0].parameters(), *sides[1].parameters()]
     direction = torch.randn_like(theirs)
-    mine, other = (torch.autograd.grad(result, weights, direction, allow_unused=True) for result in (ours, theirs))
+    mine, other = (torch.autograd.grad(result, weights, direction) for result in (ours, theirs))
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
     for a, b in zip(mine, other, strict=True):
         assert torch.allclose(a, b, rtol=0, atol=1e-10)
@@ -54,13 +54,33 @@ def test_a_gru_too_from_any_first_state(lengths: list[int], seed: int) -> None:
         assert torch.allclose(a, b, rtol=0, atol=1e-10)
 
 
+def test_what_steps_keep_is_let_go_by_the_backward_pass() -> None:
+    """As torch lets go of what it saves: not only when the loss is dropped, which the loop holds on to."""
+    network, x = nn.LSTM(4, 64), torch.randn(40, 4)
+    loss = read_sides([network], [x], [Reading.of((20, 20), x.device)])[0].sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="already been freed"):
+        loss.backward()
+
+
+def test_a_network_by_itself_learns_the_same() -> None:
+    torch.manual_seed(2)
+    network, x, lengths = nn.LSTM(4, 6, proj_size=3), torch.randn(9, 4), (5, 3, 1)
+    ours = read(network, x, Reading.of(lengths, x.device))
+    theirs = torch.cat([network(row)[0] for row in x.split(lengths)])
+    weights = list(network.parameters())
+    for a, b in zip(*(torch.autograd.grad(result.sum(), weights) for result in (ours, theirs)), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-def test_sides_may_be_given_different_vectors(kind: type[nn.RNNBase]) -> None:
+@pytest.mark.parametrize("learns", [True, False])
+def test_sides_may_be_given_different_vectors(kind: type[nn.RNNBase], learns: bool) -> None:
     torch.manual_seed(1)
     networks, lengths = [kind(4, 6), kind(4, 6)], (5, 2, 2)
     given_to = [torch.randn(9, 4), torch.randn(9, 4)]
     readings = [Reading.of(lengths, torch.device("cpu"), backwards) for backwards in (False, True)]
-    with torch.no_grad():
+    with torch.set_grad_enabled(learns):
         ahead, back = read_sides(networks, given_to, readings)
         for network, x, states, turned in zip(networks, given_to, (ahead, back), (False, True), strict=True):
             for row, mine in zip(x.split(lengths), states.split(lengths), strict=True):

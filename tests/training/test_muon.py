@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keel.backbones.rnn import Rnn, RnnConfig
 from keel.backbones.transformer import Transformer, TransformerConfig
 from keel.recipe import load
 from keel.stages.data import open_data
@@ -87,3 +88,12 @@ def test_a_translators_decoder_is_made_of_layers_too() -> None:
         copies = 3 if ".qkv." in name else 2 if ".key_value." in name else 1
         table = parameter is backbone.token_table()
         assert stacked[id(parameter)] == (copies if parameter.ndim == 2 and not table else 0), name
+
+
+@pytest.mark.parametrize("cell, gates", [("lstm", 4), ("gru", 3)])
+def test_each_gate_of_a_recurrent_network_is_a_matrix(cell: str, gates: int) -> None:
+    backbone = Rnn(RnnConfig(vocabulary=50, width=32, cell=cell))
+    groups = make_optimizer(Learner(backbone, {}), TrainingSettings(optimizer="muon")).param_groups
+    stacked = {id(p): group.get("stacked", 0) for group in groups for p in group["params"]}
+    for name, parameter in backbone.blocks.named_parameters():
+        assert stacked[id(parameter)] == (gates if "weight" in name else 0), name

@@ -51,11 +51,6 @@ class TransformerConfig(BaseModel):
     start_deviation: float = Field(0.02, gt=0, description="of what a task puts on top")
     pooler: bool = False
 
-    @property
-    def aimed(self) -> bool:
-        """Whether heads start out looking at a place; only waves tell them where that is."""
-        return self.position == "sinusoid" and self.attention_start == "neighbours"
-
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
         if self.width % self.heads:
@@ -80,6 +75,7 @@ class Transformer(Backbone):
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        self.aimed = False  # its heads have just been told where to look, and a decoder's can be
 
     def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
         x, turn = self.positions(fill_up(self.tokens(batch.ids) * self.width**0.5), batch.positions)
@@ -101,13 +97,18 @@ class Transformer(Backbone):
     def start(self, generator: torch.Generator) -> None:
         start_weights(self, self.config.start_deviation, generator)
         start_as_glorot(self, generator)
-        if self.config.aimed:
-            attention: SelfAttention = self.blocks[0].attending.attention  # type: ignore[union-attr,assignment]
+        if self.config.attention_start == "neighbours" and self.config.position == "sinusoid":
+            self._aim()
+
+    def _aim(self) -> None:
+        """The first layer's heads look beside each token, by waves that are to be seen."""
+        attention: SelfAttention = self.blocks[0].attending.attention  # type: ignore[union-attr,assignment]
+        self.aimed = show_waves(self.tokens, attention.heads)
+        if self.aimed:
             query, key, _ = attention.qkv.weight.detach().chunk(3)
             aim_by_waves(query, key, attention.heads, beside(attention.heads))
-            show_waves(self.tokens, attention.heads)
             for block in self.blocks:
                 halve(block.attending.attention.out, block.feed.shrink)  # type: ignore[union-attr,arg-type]
 
 
-Transformer.published = own_family("transformer", Transformer)
+Transformer.published = own_family("transformer", Transformer, {"attention_start": "noise"})

@@ -21,9 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def states_of(network: Any, x: Tensor, together: np.ndarray, state: Tensor) -> Tensor:
-    """(T, H). `together`: how many rows still have a token, step by step; `state`: (R, H), before the first."""
+def states_of(network: Any, x: Tensor, together: np.ndarray, begin: Tensor | None) -> Tensor:
+    """(T, H). `together`: how many rows still have a token, step by step; `begin`: (R, H), the first state."""
     states, fresh = [], 2 * network.hidden_size
+    state = x.new_zeros(int(together[0]), network.hidden_size) if begin is None else begin
     for given in F.linear(x, network.weight_ih_l0, network.bias_ih_l0).split(together.tolist()):
         state = state[: len(given)]
         again = F.linear(state, network.weight_hh_l0, network.bias_hh_l0)

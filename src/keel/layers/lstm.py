@@ -10,8 +10,9 @@ time: all first tokens, all second tokens, ... Out: the state after each token, 
 Notable choices
 - The modules are torch's own: they hold the weights and run on accelerators; on a CPU this is what they compute. There
   torch's gradient makes a zero tensor of the whole input for every step, so its time grows with the square of a row's
-  length: thirteen times the forward pass with rows of 64 words (docs/notebook.md). Here the steps of the backward pass
-  compute what they must, and the weights' gradients are three products over all tokens at the end.
+  length: thirteen times the forward pass with rows of 40 to 63 words (docs/notebook.md). Here the steps of the backward
+  pass compute what they must, and the weights' gradients are three products over all tokens at the end.
+- Without a gradient torch's own steps are as fast and keep nothing, so they are taken then (`layers/recurrent.py`).
 - Networks side by side take each step together, as batches of products: half as many steps, and one for each core.
 
 Shapes: S networks, N tokens of a step, T tokens in all, W width of the inputs, C cells, P width of a state.
@@ -24,10 +25,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
-def states_of(networks: Sequence[nn.LSTM], inputs: Sequence[Tensor], together: np.ndarray) -> Tensor:
+def states_of(networks: Sequence[Any], inputs: Sequence[Tensor], together: np.ndarray) -> Tensor:
     """(S, T, P). `together`: how many rows still have a token, step by step."""
     weights = [_weights(network) for network in networks]
     into, again, bias, project = (
@@ -57,7 +59,7 @@ class _Steps(torch.autograd.Function):
         cells = again.shape[1] // 4
         given = torch.baddbmm(bias[:, None], x, into.mT)
         state, cell = again.new_zeros(len(x), counts[0], again.shape[2]), again.new_zeros(len(x), counts[0], cells)
-        states, steps = [], []
+        states, kept = [], []
         for gates, count in zip(given.split(counts, 1), counts, strict=True):
             gates = torch.baddbmm(gates, state[:, :count], again.mT)
             i, f, o = gates[..., : 3 * cells].sigmoid_().chunk(3, 2)
@@ -67,19 +69,23 @@ class _Steps(torch.autograd.Function):
             hidden = o * bounded
             state = hidden if project is None else hidden @ project.mT
             states.append(state)
-            steps.append((gates, before, bounded, hidden))
+            kept += [gates, before, bounded] + ([] if project is None else [hidden])
         found = torch.cat(states, 1)
-        ctx.counts, ctx.steps = counts, steps
-        ctx.save_for_backward(x, into, again, project, found)
+        ctx.counts = counts
+        ctx.save_for_backward(x, into, again, project, found, *kept)
         return found
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, into, again, project, states = ctx.saved_tensors
+        x, into, again, project, states, *kept = ctx.saved_tensors
         cells, counts = again.shape[1] // 4, ctx.counts
-        slopes, to_states = x.new_empty(*x.shape[:2], 4 * cells), gradients[0].contiguous().clone()
+        each = 3 if project is None else 4
+        steps = [kept[at : at + each] for at in range(0, len(kept), each)]
+        slopes = x.new_empty(*x.shape[:2], 4 * cells)
+        to_states = gradients[0].clone(memory_format=torch.contiguous_format)
         later_cell, later, end = None, None, x.shape[1]
-        for (gates, before, bounded, _), count in zip(reversed(ctx.steps), reversed(counts), strict=True):
+        for (gates, before, bounded, *_), count in zip(reversed(steps), reversed(counts), strict=True):
             to_state = to_states[:, end - count : end]
             if later is not None:  # the rows that went on
                 to_state[:, : later.shape[1]] += later
@@ -100,10 +106,10 @@ class _Steps(torch.autograd.Function):
             later, later_cell = slope @ again, to_cell * f
             end -= count
         earlier = states.index_select(1, _before(counts))
-        hidden = None if project is None else torch.cat([step[3] for step in ctx.steps], 1)
+        hidden = None if project is None else torch.cat([step[3] for step in steps], 1)
         return (
             None,
-            slopes @ into,
+            slopes @ into if ctx.needs_input_grad[1] else None,
             slopes.mT @ x,
             slopes[:, counts[0] :].mT @ earlier,
             slopes.sum(1),

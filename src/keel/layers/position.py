@@ -1,6 +1,7 @@
 """Where a token stands, told to a Transformer in one of three ways.
 
 In: (T, W) embedded tokens and their positions. Out: the same with the positions added, or turns for queries and keys.
+And for fresh weights: heads that start out looking at a place, by the waves of a sinusoid.
 
 sinusoid  sines and cosines of wavelengths from 2 pi to 10000 x 2 pi, added (Vaswani et al. 2017); there is no last one
 learned   a vector for each position, scaled like the tokens' and added; positions beyond the table do not exist
@@ -46,21 +47,25 @@ class Positions(nn.Module):
 def waves(positions: Tensor, width: int, tokens: int) -> Tensor:
     """(tokens, W): sin in the even columns, cos in the odd ones; what stands behind the positions is filler."""
     padded = torch.nn.functional.pad(positions.float(), (0, tokens - len(positions)))
-    angles = padded[:, None] * rates(width, positions.device)
+    angles = padded[:, None] * wave_rates(width, positions.device)
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :width]
 
 
-def rates(width: int, device: torch.device | None = None) -> Tensor:
-    """Of the waves: radians a position, the quickest first."""
+def wave_rates(width: int, device: torch.device | None = None) -> Tensor:
+    """Radians a position, the quickest first."""
     return torch.exp(torch.arange((width + 1) // 2, device=device) * (-2 * math.log(BASE) / width))
 
 
 def aim_by_waves(query: Tensor, key: Tensor, heads: int, shifts: Sequence[int]) -> None:
     """Heads whose queries and keys both hold waves start out looking at these shifts."""
-    aim(query, key, heads, shifts, rates(query.shape[1]), SIGNAL)
+    aim(query, key, heads, shifts, wave_rates(query.shape[1]), SIGNAL)
 
 
 @torch.no_grad()
-def show_waves(tokens: nn.Embedding, heads: int) -> None:
-    """Tokens start faint where the waves are that heads look for."""
-    tokens.weight[:, : tokens.embedding_dim // heads] *= FAINT
+def show_waves(tokens: nn.Embedding, heads: int) -> bool:
+    """Tokens start faint where the waves are that heads look for. False: there is no room for both."""
+    size = tokens.embedding_dim // heads
+    if heads == 1 or size == 1:
+        return False
+    tokens.weight[:, :size] *= FAINT
+    return True

@@ -7,13 +7,15 @@ Notable choices
 - Recurrent networks compute in fp32 also where other layers do not: a state is a sum over all steps before it.
 - Networks read rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first here,
   so packing is one permutation, and reading from the right is another.
-- On a CPU networks take steps of their own (`layers/lstm.py`, `layers/gru.py`); an LSTM's two sides take them together.
+- Where they learn on a CPU, networks take steps of their own (`layers/lstm.py`, `layers/gru.py`); an LSTM's two sides
+  take them together.
 
 Shapes: T tokens, R rows, W and H widths.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,9 +24,12 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from keel.interfaces import Batch
 from keel.layers import gru, lstm
+
+Network = nn.LSTM | nn.GRU
 
 
 @dataclass(frozen=True)
@@ -53,40 +58,49 @@ def in_fp32(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False) if half else nullcontext()
 
 
-def read_sides(networks: Sequence[nn.RNNBase], given: Sequence[Tensor], readings: Sequence[Reading]) -> list[Tensor]:
+def read_sides(networks: Sequence[Network], given: Sequence[Tensor], readings: Sequence[Reading]) -> list[Tensor]:
     """(T, H) for each network: its state after each token of what it is given. Networks are alike in shape."""
-    together = list(zip(networks, given, readings, strict=True))
-    device = given[0].device
-    if device.type != "cpu" or not all(isinstance(network, nn.LSTM) for network in networks):
-        return [read(*one) for one in together]
-    with in_fp32(device):
-        packed = [x[reading.order].float() for _, x, reading in together]
-        states = lstm.states_of(networks, packed, readings[0].together)  # type: ignore[arg-type]
+    sides = list(zip(networks, given, readings, strict=True))
+    if not (_takes_own_steps(given[0]) and isinstance(networks[0], nn.LSTM)):
+        return [read(*side) for side in sides]
+    with in_fp32(given[0].device):
+        packed = [x[reading.order].float() for _, x, reading in sides]
+        states = lstm.states_of(networks, packed, readings[0].together)
     return [reading.back(found) for reading, found in zip(readings, states, strict=True)]
 
 
-def read(network: nn.RNNBase, x: Tensor, reading: Reading, begin: Tensor | None = None) -> Tensor:
+def read(network: Network, x: Tensor, reading: Reading, begin: Tensor | None = None) -> Tensor:
     """(T, H): the network's state after each token. `begin`: (R, H), a GRU's state before the first; None: zeros."""
-    if x.device.type == "cpu" and isinstance(network, nn.LSTM):
+    own = _takes_own_steps(x)
+    if own and isinstance(network, nn.LSTM):
         return read_sides([network], [x], [reading])[0]
     with in_fp32(x.device):
         given = x[reading.order].float()
-        rows, width = int(reading.together[0]), network.hidden_size
-        first = given.new_zeros(rows, width) if begin is None else begin.float()
-        if x.device.type == "cpu":
+        first = None if begin is None else begin.float()
+        if x.device.type != "cpu":
+            states = _read_filled(network, given, reading, first)
+        elif own:
             states = gru.states_of(network, given, reading.together, first)
         else:
-            states = _read_filled(network, given, reading, None if begin is None else first[None])
+            packed = PackedSequence(given, torch.from_numpy(reading.together))
+            with warnings.catch_warnings():  # true, and nothing that a user could change
+                warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+                states = network(packed, None if first is None else first[None])[0].data
     return reading.back(states)
 
 
-def _read_filled(network: nn.RNNBase, x: Tensor, reading: Reading, begin: Tensor | None) -> Tensor:
+def _takes_own_steps(x: Tensor) -> bool:
+    """On a CPU torch's gradient is slow; its steps are not."""
+    return x.device.type == "cpu" and torch.is_grad_enabled()
+
+
+def _read_filled(network: Network, x: Tensor, reading: Reading, begin: Tensor | None) -> Tensor:
     """The same with rows filled up to the longest: an accelerator would have to wait for each of a pack's sizes."""
     rows, longest = int(reading.together[0]), len(reading.together)
     places = np.concatenate([time * rows + np.arange(count) for time, count in enumerate(reading.together)])
     at = torch.from_numpy(places).to(x.device, non_blocking=True)
     table = x.new_zeros(longest * rows, x.shape[1]).index_copy(0, at, x)
-    states: Tensor = network(table.unflatten(0, (longest, rows)), begin)[0]
+    states: Tensor = network(table.unflatten(0, (longest, rows)), None if begin is None else begin[None])[0]
     return states.flatten(0, 1).index_select(0, at)
 
 

@@ -9,7 +9,7 @@ which the next one is guessed.
     out = tanh(C [s_t; y_{t-1}; c_t])
 
 Notable choices
-- Without attention nothing in c_t waits for s_{t-1}, so torch runs over whole texts at once; with it, one step must end
+- Without attention nothing in c_t waits for s_{t-1}, so all inputs are known beforehand; with it, one step must end
   before the next begins. That is what attention alone did away with.
 - No row is carried on beyond its end.
 

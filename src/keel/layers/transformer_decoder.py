@@ -49,20 +49,17 @@ class TransformerDecoder(nn.Module):
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(shape, source_width) for _ in range(layers))
 
-    def look_behind(self) -> None:
-        """Fresh heads of the first layer start out looking at what was just written."""
+    def aim(self) -> None:
+        """Fresh heads of the first layer look at what was just written, those of every layer at the same place of what
+        was read and around it; what layers add starts at half of its size, as the encoder's."""
         attention: SelfAttention = self.blocks[0].attention  # type: ignore[assignment]
         query, key, _ = attention.qkv.weight.detach().chunk(3)
         aim_by_waves(query, key, attention.heads, behind(attention.heads))
         for block in self.blocks:
-            halve(block.attention.out, block.across.out, block.feed.shrink)  # type: ignore[union-attr,arg-type]
-
-    def look_across(self) -> None:
-        """Fresh heads start out looking at the same place of what was read, and around it."""
-        for block in self.blocks:
             across: CrossAttention = block.across  # type: ignore[assignment]
             key, _ = across.key_value.weight.detach().chunk(2)
             aim_by_waves(across.query.weight.detach(), key, across.heads, around(across.heads))
+            halve(block.attention.out, across.out, block.feed.shrink)  # type: ignore[union-attr,arg-type]
 
     def read(self, vectors: Tensor, lengths: tuple[int, ...], whole: Tensor) -> Sources:
         """What each layer will look at."""

@@ -23,85 +23,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from keel import recipe as recipes
-from keel.catalog import find
 from keel.checkpoint import write_file
 from keel.corpus.store import Corpus
 from keel.errors import Stopped, UserError
 from keel.stages.compare import RESULTS, begin_comparison, spread
 from keel.stages.finetune import finetune
 from keel.stages.jobs import Finetuning, Machine, Pretraining, model_figures, run_jobs
-from keel.stages.labelled_tasks import LabelledTask, check_tasks, is_name, owner_of, settings_for
+from keel.stages.labelled_tasks import LabelledTask, check_tasks, owner_of
 from keel.stages.lineage_page import write_page
+from keel.stages.lineage_plan import WAYS, Member, Plan
 from keel.training.machine import default_threads
 from keel.training.model_folder import load_model
-
-FEATURES = (
-    "encoder.use=frozen",
-    "encoder.layers=mix",
-    "encoder.bilstm={cells: 128}",
-    "encoder.dropout=null",
-    "training.learning_rate=1e-3",
-    "training.epochs=8",  # a BiLSTM starts from nothing
-)
-WAYS = {"features": FEATURES, "tuned": ()}
-
-
-@dataclass(frozen=True)
-class Member:
-    """`NAME=FOLDER`: a model that is there; or the name of a recipe, or its file: one to be trained here."""
-
-    name: str
-    folder: str | None = None
-    recipe: str | None = None
-
-    @staticmethod
-    def parse(given: str) -> Member:
-        name, equals, folder = given.partition("=")
-        if equals:
-            if not is_name(name) or not folder:
-                raise UserError(f"{given}: expected NAME=FOLDER, or the name of a recipe")
-            return Member(name, folder=folder)
-        return Member(Path(given).stem, recipe=given)
-
-    @property
-    def reads_words(self) -> bool:
-        """Whether it is made for whole words."""
-        if self.folder:
-            backbone: Any = load_model(self.folder).learner.backbone
-        else:
-            assert self.recipe is not None
-            backbone = find("backbones", recipes.load(self.recipe).model.backbone.kind)  # type: ignore[attr-defined]
-        return bool(backbone.averages or backbone.reads_spellings)
-
-
-@dataclass(frozen=True)
-class Plan:
-    members: list[Member]
-    corpus: str | None
-    words_corpus: str | None
-    budget: str | None
-    ways: list[str]
-    task_seeds: int
-    sizes: list[int] = field(default_factory=list)
-    overrides: list[str] = field(default_factory=list)
-    tasks: list[LabelledTask] = field(default_factory=list)
-    settings: dict[str, list[str]] = field(default_factory=dict)  # by way
-    seeds_of: dict[str, int] = field(default_factory=dict)  # by member, where not `task_seeds`
-    at_once: int = 1  # several share the machine
-
-    def seeds(self, member: str) -> int:
-        return self.seeds_of.get(member, self.task_seeds)
-
-    def task(self, task: LabelledTask, way: str, member: str) -> LabelledTask:
-        """As this member does it in this way: what is said of the task stands above what the way brings along."""
-        mine = settings_for(member, self.settings.get(way, []))
-        return replace(task, overrides=(*WAYS[way], *task.overrides, *mine))
 
 
 def compare_lineage(

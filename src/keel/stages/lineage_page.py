@@ -6,15 +6,13 @@ In: the plan of a comparison and what is finished of it. Out: `report.html`, who
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keel.interfaces import Table
 from keel.reporting.report import write_comparison
 from keel.reporting.svg import Series
 from keel.stages.compare import shown, spread
-
-if TYPE_CHECKING:
-    from keel.stages.lineage import Plan
+from keel.stages.lineage_plan import Plan
 
 
 def write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:

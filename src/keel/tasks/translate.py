@@ -141,7 +141,6 @@ class TranslateObjective(Objective):
         given = backbone.config
         width = getattr(given, "width", backbone.width)
         self.width = width
-        self.aimed = config.decoder == "transformer" and backbone.width == width and getattr(given, "aimed", False)
         if config.decoder == "transformer":
             activation = getattr(given, "activation", "relu")
             fitting = next(h for h in range(max(1, width // 64), 0, -1) if width % h == 0)
@@ -161,6 +160,7 @@ class TranslateObjective(Objective):
         else:
             self.decoder = RnnDecoder(width, backbone.width, config.decoder == "rnn-attention", config.dropout)
         self.table = None if _shares_table(backbone, width) else nn.Embedding(given.vocabulary, width)
+        self.aimed = config.decoder == "transformer" and self.table is None and getattr(backbone, "aimed", False)
         self.bias = nn.Parameter(torch.zeros(given.vocabulary))
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, Any]]:
@@ -179,11 +179,10 @@ class TranslateObjective(Objective):
         }
 
     def begin(self, generator: torch.Generator) -> None:
-        """A decoder over waves starts out looking at them, as the encoder it is on top of."""
+        """As the encoder: where that one's heads are fresh and look at places, so do the decoder's."""
         start_as_glorot(self, generator)
         if self.aimed:
-            self.decoder.look_behind()
-            self.decoder.look_across()
+            self.decoder.aim()
 
     def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
         found = self._written(backbone, batch)

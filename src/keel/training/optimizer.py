@@ -62,6 +62,11 @@ def _stacks(learner: nn.Module) -> dict[Tensor, int]:
             stacks[part.key_value.weight] = 2
         elif isinstance(part, nn.Linear):
             stacks.setdefault(part.weight, 1)
+        elif isinstance(part, nn.LSTM | nn.GRU):
+            gates = 4 if isinstance(part, nn.LSTM) else 3
+            for name, weight in part.named_parameters():
+                if weight.ndim == 2:
+                    stacks[weight] = 1 if name.startswith("weight_hr") else gates
     return stacks
 
 
