@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import cache
 
 import torch
 
@@ -19,7 +20,8 @@ from keel.errors import UserError
 from keel.training.machine import BROKEN, prepare_cpu
 
 CLEARLY = 1.5  # times faster than fp32
-SIZE = 1024
+HOPELESS = 0.25  # at a small size, where bf16 has its overheads too
+SIZE, SMALL = 1024, 256
 
 
 def settle_precision(wish: str, device: torch.device) -> str:
@@ -41,12 +43,20 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
 
 
+@cache
 def _gain() -> float:
-    """How many times faster a layer-sized product is in bf16: the best of several, in turns."""
+    """How many times faster a layer-sized product is in bf16. A small one comes first: where bf16 is only emulated it
+    takes a hundred times as long, and a large one seconds."""
+    small = _compare(SMALL)
+    return small if small < HOPELESS else _compare(SIZE)
+
+
+def _compare(size: int) -> float:
+    """The best of several, in turns."""
     best = {torch.float32: float("inf"), torch.bfloat16: float("inf")}
     for _ in range(5):
         for kind in best:
-            a = torch.ones(SIZE, SIZE, dtype=kind)
+            a = torch.ones(size, size, dtype=kind)
             began = time.perf_counter()
             torch.mm(a, a)
             best[kind] = min(best[kind], time.perf_counter() - began)
