@@ -7,6 +7,7 @@ on a device that is not there, where a hard-coded device or a hidden wait for th
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import subprocess
 import sys
@@ -22,10 +23,12 @@ from keel import catalog
 from keel.errors import UserError
 from keel.interfaces import Backbone, Batch, Objective, Rows
 from keel.layers import filler
+from keel.layers.dropout import drawing
 from keel.tokenizers.wordpiece import WordPiece
 from keel.training.learner import Learner
 from keel.training.loop import _objective_sum
 from keel.training.model_folder import assemble, load_model, save_model
+from keel.training.side_by_side import add_gradients
 
 SIZE = 70
 LENGTHS = (32, 21, 21, 12, 7, 7, 5)
@@ -149,6 +152,29 @@ def test_rows_together_answer_as_each_row_alone(backbone: str, objectives: list[
         assert float(score.loss) == pytest.approx(sum(float(part[name].loss) for part in alone), rel=1e-5)
         assert int(score.correct) == sum(int(part[name].correct) for part in alone)
         assert score.count == sum(part[name].count for part in alone)
+
+
+@pairs
+def test_slices_side_by_side_are_slices_one_after_the_other(backbone: str, objectives: list[str], rows: Rows) -> None:
+    """Nothing that a model keeps from one call to the next, and no draw of dropout, is shared by threads."""
+    found, made = [], make_learner(backbone, objectives, dropout=0.2, attention_dropout=0.2).train()
+    for threads in (1, 2):
+        learner = copy.deepcopy(made)
+        parts = [prepared(learner, rows.pick(list(part))) for part in ((0, 3, 5), (1, 2, 4, 6))]
+
+        def ask(number: int, learner: Learner = learner, parts: list[Batch] = parts) -> tuple[torch.Tensor, Any]:
+            with drawing(number):
+                scores = learner(parts[number])
+            return _objective_sum(learner, scores, learner.answer_counts(parts[number])), None
+
+        torch.set_num_threads(threads)
+        try:
+            assert list(add_gradients(learner, ask, len(parts), 2, torch.device("cpu"))) == [None, None]
+        finally:
+            torch.set_num_threads(1)
+        found.append({name: p.grad for name, p in learner.named_parameters() if p.grad is not None})
+    one, other = found
+    assert one and one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pairs

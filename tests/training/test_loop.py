@@ -79,6 +79,51 @@ def test_the_number_of_slices_does_not_change_the_gradients(make_run: MakeRun) -
         assert sliced.scores[name] == (pytest.approx(loss, rel=1e-5), correct, count)
 
 
+@pytest.mark.parametrize("slices", [2, 3])
+def test_slices_side_by_side_give_the_bits_of_one_after_the_other(make_run: MakeRun, slices: int) -> None:
+    """With dropout, which each slice draws by itself, and with more slices than threads."""
+    share = ("model.backbone.dropout=0.1", "model.backbone.attention_dropout=0.1")
+    found = []
+    for threads in (1, 2):
+        run = make_run(f"training.slices={slices}", "training.lanes=2", *share)
+        torch.set_num_threads(threads)
+        try:
+            measured = [loop._gradients(run, State(step), 0.0) for step in range(3)]
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(1)
+        found.append(({n: p.grad for n, p in run.learner.named_parameters()}, [m.scores for m in measured]))
+    (one, scores), (other, same) = found
+    assert equal(one, other) and scores == same
+
+
+def test_a_signal_between_slices_side_by_side_leaves_nothing_at_work(make_run: MakeRun) -> None:
+    """The interrupted step's slices have ended when the run is saved, and the threads are as they were."""
+    run = make_run("training.slices=2", "training.lanes=2")
+    at_work: list[int] = []
+    real = run.learner.forward
+
+    def slow(batch: Any) -> Any:
+        at_work.append(1)
+        time.sleep(0.3)
+        scores = real(batch)
+        at_work.pop()
+        return scores
+
+    run.learner.forward = slow  # type: ignore[method-assign]
+    saved: list[int] = []
+    torch.set_num_threads(2)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
+    try:
+        timer.start()
+        state, stopped = train(replace(run, save=lambda state: saved.append(len(at_work))))
+        assert torch.get_num_threads() == 2
+    finally:
+        timer.cancel()
+        torch.set_num_threads(1)
+    assert stopped and state.step == 0 and saved == [0]
+
+
 def test_slices_hold_every_row_once_and_are_of_one_size(corpus_path: Any, tiny: tuple[str, ...]) -> None:
     recipe = recipes.load("bert-tiny", [*tiny, "training.batch_tokens=1024", "training.slices=4"])
     data = open_data(recipe, str(corpus_path), None)

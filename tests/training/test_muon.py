@@ -97,3 +97,25 @@ def test_each_gate_of_a_recurrent_network_is_a_matrix(cell: str, gates: int) -> 
     stacked = {id(p): group.get("stacked", 0) for group in groups for p in group["params"]}
     for name, parameter in backbone.blocks.named_parameters():
         assert stacked[id(parameter)] == (gates if "weight" in name else 0), name
+
+
+def test_several_threads_move_the_matrices_as_one_does() -> None:
+    """Bit for bit, and the threads of everything else stay as they were."""
+    moved = []
+    for threads in (1, 3):
+        generator = torch.Generator().manual_seed(4)
+        weights = [
+            torch.nn.Parameter(torch.randn(n, m, generator=generator)) for n, m in ((9, 5), (4, 8), (6, 6), (3, 12))
+        ]
+        optimizer = Muon([{"params": weights, "lr": 0.1}])
+        torch.set_num_threads(threads)
+        try:
+            for _ in range(2):
+                for weight in weights:
+                    weight.grad = torch.randn(weight.shape, generator=generator)
+                optimizer.step()
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(1)
+        moved.append(weights)
+    assert all(torch.equal(one, other) for one, other in zip(*moved, strict=True))

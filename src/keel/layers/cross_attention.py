@@ -2,8 +2,11 @@
 
 In: flat vectors of the texts being written, and of the texts read. Out: flat vectors, one for each query.
 
-Notable choice: here rows are padded on both sides. Two lengths vary at once, so runs of equal ones are short, and this
-product is the smallest part of a decoder's layer; all layers around it stay flat.
+Notable choices
+- Here rows are padded on both sides. Two lengths vary at once, so runs of equal ones are short, and this product is the
+  smallest part of a decoder's layer; all layers around it stay flat.
+- torch's fused kernel has no dropout on a CPU, and draws from a generator that all threads share; there the formula is
+  written out, with our own dropout.
 
 Shapes: Q queries in all, K tokens read in all, R rows, W width, H heads, D = W / H, S longest text read.
 """
@@ -18,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from keel.layers.dropout import dropout
 from keel.layers.filler import fill_up
 
 
@@ -75,19 +79,24 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor, padding: Padding, source: Source) -> Tensor:
         """(Q, W). Row by row: the i-th row of queries looks at the i-th row of the source."""
-        queries = padding.fill(self.query(x)).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        mixed = F.scaled_dot_product_attention(
-            queries,
-            source.keys,
-            source.values,
-            attn_mask=source.seen,
-            dropout_p=self.share if self.training else 0.0,
-        )
+        queries, share = self._queries(x, padding), self.share if self.training else 0.0
+        if share and x.device.type == "cpu":
+            mixed = dropout(_weights(queries, source), share) @ source.values
+        else:
+            mixed = F.scaled_dot_product_attention(
+                queries, source.keys, source.values, attn_mask=source.seen, dropout_p=share
+            )
         found: Tensor = self.out(padding.flat(mixed.transpose(1, 2).flatten(2)))
         return found
 
     def weights(self, x: Tensor, padding: Padding, source: Source) -> Tensor:
         """(R, H, longest query row, S): how much each query looks at each token read."""
-        queries = padding.fill(self.query(x)).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        scores = queries @ source.keys.transpose(2, 3) * queries.shape[3] ** -0.5
-        return scores.masked_fill(~source.seen, -torch.inf).softmax(3)
+        return _weights(self._queries(x, padding), source)
+
+    def _queries(self, x: Tensor, padding: Padding) -> Tensor:
+        return padding.fill(self.query(x)).unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+def _weights(queries: Tensor, source: Source) -> Tensor:
+    scores = queries @ source.keys.transpose(2, 3) * queries.shape[3] ** -0.5
+    return scores.masked_fill(~source.seen, -torch.inf).softmax(3)

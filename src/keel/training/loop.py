@@ -5,8 +5,9 @@ In: a `Run` (learner, optimizer, source of rows, settings, hooks). Out: the run'
 Notable choices
 - Everything random in a step is a function of (seed, step, slice): a run that goes on from a saved state repeats
   exactly what it would have done. Thread count is part of that promise and is kept by the caller.
-- A step is computed in a fixed number of slices whose gradients are summed in order; losses are divided by the
-  step's answers, not the slice's, so the number of slices does not change what is minimised.
+- A step is computed in a fixed number of slices whose gradients are summed in order, several of them computed at once
+  where the recipe says so (`side_by_side.py`); losses are divided by the step's answers, not the slice's, so the number
+  of slices does not change what is minimised.
 - A signal interrupts a step that has not yet touched the weights: saving starts at once, and the step is
   repeated by the resumed run. Only the update itself is never interrupted.
 - A loss or gradient that is not finite never updates the weights; too many in a row end the run.
@@ -30,11 +31,13 @@ from keel.corpus.stream import Cursor
 from keel.errors import UserError
 from keel.interfaces import Batch, Rows, Score, Tokenizer
 from keel.layers.attention import padding_share
+from keel.layers.dropout import drawing
 from keel.randomness import seed_of
 from keel.training.learner import Learner
 from keel.training.precision import autocast
 from keel.training.schedules import learning_rate
 from keel.training.settings import TrainingSettings, seconds
+from keel.training.side_by_side import add_gradients
 
 DROPOUT = 21  # the purpose the seed is used for
 HOPELESS = 50  # steps in a row without a finite loss
@@ -283,13 +286,18 @@ def _gradients(run: Run, state: State, progress: float) -> Measured:
             counts[name] = counts.get(name, 0) + count
     totals = {name: torch.zeros(2, device=run.device) for name in counts}
     run.learner.train()
-    for number, batch in enumerate(batches):
-        torch.manual_seed(seed_of(run.settings.seed, DROPOUT, state.step, number))
-        with autocast(run.device, run.precision):
-            scores = run.learner(batch)
-        _objective_sum(run.learner, scores, counts).backward()
-        for name, score in scores.items():
-            totals[name] += torch.stack([score.loss.detach(), _right(score)])
+
+    def ask(number: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """A slice's loss, and what is to be known of its scores."""
+        seed = seed_of(run.settings.seed, DROPOUT, state.step, number)
+        with drawing(seed), autocast(run.device, run.precision):
+            scores = run.learner(batches[number])
+        found = {name: torch.stack([score.loss.detach(), _right(score)]) for name, score in scores.items()}
+        return _objective_sum(run.learner, scores, counts), found
+
+    for found in add_gradients(run.learner, ask, len(batches), run.settings.lanes, run.device):
+        for name, sums in found.items():
+            totals[name] += sums
     run.learner.penalise()
     norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.settings.clip)
     return Measured(

@@ -8,6 +8,7 @@ Notable choices
 - Several matrices may be stacked in one parameter (query, key and value): each has its own step.
 - Five rounds of Newton and Schulz, in the number format of the run; torch's own Muon always uses bf16, which is slow on
   processors that do not multiply in it.
+- Small matrices do not fill several threads: on a CPU as many are moved at once as there are threads.
 
 Shapes: S stacked matrices of N rows and M columns.
 """
@@ -20,6 +21,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from keel.training.side_by_side import each_alone
 
 ROUNDS = 5
 COEFFICIENTS = (3.4445, -4.775, 2.0315)  # of the published quintic, which is steep at 0 and stays near 1
@@ -37,20 +40,25 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if not state:
-                    state["momentum"] = torch.zeros_like(weight)
-                momentum = state["momentum"].lerp_(weight.grad, 1 - group["momentum"])
-                ahead = weight.grad.lerp(momentum, group["momentum"])
-                matrices = ahead.unflatten(0, (group["stacked"], -1))
-                size = SIZE * math.sqrt(max(matrices.shape[1:]))
-                weight.mul_(1 - group["lr"] * group["weight_decay"])
-                step = orthogonal(matrices.to(self.precision)).to(weight.dtype).view_as(weight)
-                weight.add_(step, alpha=-group["lr"] * size)
+        moves = [(w, group) for group in self.param_groups for w in group["params"] if w.grad is not None]
+        for weight, _ in moves:
+            if not self.state[weight]:
+                self.state[weight]["momentum"] = torch.zeros_like(weight)
+        if moves:
+            each_alone(self._move, moves, moves[0][0].device)
+
+    @torch.no_grad()
+    def _move(self, given: tuple[Tensor, dict[str, Any]]) -> None:
+        """One parameter; they do not depend on each other."""
+        weight, group = given
+        assert weight.grad is not None
+        momentum = self.state[weight]["momentum"].lerp_(weight.grad, 1 - group["momentum"])
+        ahead = weight.grad.lerp(momentum, group["momentum"])
+        matrices = ahead.unflatten(0, (group["stacked"], -1))
+        size = SIZE * math.sqrt(max(matrices.shape[1:]))
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        step = orthogonal(matrices.to(self.precision)).to(weight.dtype).view_as(weight)
+        weight.add_(step, alpha=-group["lr"] * size)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ class TrainingSettings(BaseModel):
     budget: str | None = Field(None, description="wall-clock such as 45m; replaces steps")
     batch_tokens: int = Field(4096, ge=8, description="tokens in a step, of all its slices")
     slices: int = Field(1, ge=1, description="parts a step is computed in; part of the result, unlike the machine")
+    lanes: int = Field(1, ge=1, description="slices computed at once on a CPU, which share its threads and its memory")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: orthogonal steps for the layers' matrices")
     learning_rate: float = Field(1e-3, gt=0)
     warmup: float = Field(0.06, ge=0, description="share of the run if below 1, else steps")
