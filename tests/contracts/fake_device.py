@@ -149,7 +149,7 @@ def loop_step(mode: FakeTensorMode, learner: Learner) -> None:
             torch.optim.SGD(learner.parameters(), lr=0.1),
             Vocabulary(),  # type: ignore[arg-type]
             lambda progress, cursors: (parts, cursors),
-            TrainingSettings(),
+            TrainingSettings(lanes=2),  # which are for the CPU alone
             loop.State(),
             DEVICE,
             "fp32",
@@ -218,6 +218,7 @@ def main() -> None:
     DEVICE = torch.device(f"{KIND}:0")
     torch.tensor = sent  # type: ignore[assignment]
     torch.nn.GRU.forward = plain_gru  # type: ignore[assignment]
+    torch.set_num_threads(2)
     mode = FakeTensorMode()
     everything = catalog.names("objectives")
     found: dict[str, Any] = {"mistakes": mistakes(mode)}

@@ -28,8 +28,10 @@ from keel.tokenizers.wordpiece import WordPiece
 from keel.training.learner import Learner
 from keel.training.loop import _objective_sum
 from keel.training.model_folder import assemble, load_model, save_model
+from keel.training.precision import autocast
 from keel.training.side_by_side import add_gradients
 
+CPU = torch.device("cpu")
 SIZE = 70
 LENGTHS = (32, 21, 21, 12, 7, 7, 5)
 SMALL = {
@@ -154,8 +156,11 @@ def test_rows_together_answer_as_each_row_alone(backbone: str, objectives: list[
         assert score.count == sum(part[name].count for part in alone)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pairs
-def test_slices_side_by_side_are_slices_one_after_the_other(backbone: str, objectives: list[str], rows: Rows) -> None:
+def test_slices_side_by_side_are_slices_one_after_the_other(
+    backbone: str, objectives: list[str], precision: str, rows: Rows
+) -> None:
     """Nothing that a model keeps from one call to the next, and no draw of dropout, is shared by threads."""
     found, made = [], make_learner(backbone, objectives, dropout=0.2, attention_dropout=0.2).train()
     for threads in (1, 2):
@@ -163,13 +168,13 @@ def test_slices_side_by_side_are_slices_one_after_the_other(backbone: str, objec
         parts = [prepared(learner, rows.pick(list(part))) for part in ((0, 3, 5), (1, 2, 4, 6))]
 
         def ask(number: int, learner: Learner = learner, parts: list[Batch] = parts) -> tuple[torch.Tensor, Any]:
-            with drawing(number):
+            with drawing(number, CPU), autocast(CPU, precision, lanes=2):
                 scores = learner(parts[number])
             return _objective_sum(learner, scores, learner.answer_counts(parts[number])), None
 
         torch.set_num_threads(threads)
         try:
-            assert list(add_gradients(learner, ask, len(parts), 2, torch.device("cpu"))) == [None, None]
+            assert list(add_gradients(learner, ask, len(parts), 2, CPU)) == [None, None]
         finally:
             torch.set_num_threads(1)
         found.append({name: p.grad for name, p in learner.named_parameters() if p.grad is not None})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
 from keel.layers.attention import Attend, How
-from keel.layers.dropout import Dropout, dropout
+from keel.layers.cross_attention import CrossAttention, Padding
+from keel.layers.dropout import Dropout, drawing, dropout
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.9])
@@ -42,3 +45,31 @@ def test_attention_with_dropout_has_the_mean_of_attention_without() -> None:
     qkv, lengths = torch.randn(12, 48), (6, 6)
     mean = torch.stack([Attend.apply(lengths, lengths, How(2, 8**-0.5, share=0.2), qkv) for _ in range(4000)]).mean(0)
     assert float((mean - Attend.apply(lengths, lengths, How(2, 8**-0.5), qkv)).abs().max()) < 0.08
+
+
+def test_attention_to_a_source_with_dropout_has_the_mean_of_attention_without() -> None:
+    """And each draw is another; what stands behind a text's end is not looked at in either."""
+    torch.manual_seed(6)
+    layer = CrossAttention(16, 12, 2, 0.2)
+    x, read = torch.randn(9, 16), torch.randn(8, 12)
+    cpu = torch.device("cpu")
+    queries, source = Padding.of((5, 4), cpu), layer.read(read, Padding.of((6, 2), cpu))
+    with torch.no_grad():
+        draws = torch.stack([layer(x, queries, source) for _ in range(4000)])
+        plain = layer.eval()(x, queries, source)
+    assert float((draws.mean(0) - plain).abs().max()) < 0.02 < float(draws.std(0).min())
+
+
+def test_threads_draw_by_themselves() -> None:
+    """What one thread drops does not depend on what another draws in between."""
+    layer, x, cpu = Dropout(0.5), torch.ones(1000), torch.device("cpu")
+
+    def draw(seed: int) -> torch.Tensor:
+        with drawing(seed, cpu):
+            return torch.cat([layer(x) for _ in range(50)])
+
+    alone = [draw(seed) for seed in range(6)]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(draw, range(6)))
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+    assert not torch.equal(alone[0], alone[1])

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from keel import catalog
 from keel.errors import UserError
-from keel.interfaces import Window
+from keel.interfaces import Batch, Window
+from keel.layers.dropout import drawing
 from keel.metrics.translation import bleu, chrf
 from keel.tasks.translate import TranslateConfig, TranslateObjective
 from keel.text.labelled import LabelledData
@@ -23,6 +24,8 @@ from keel.text.parallel import read_pairs
 from keel.training.encoder import EncoderUse
 from keel.training.learner import Learner
 from keel.training.model_folder import Purpose
+from keel.training.precision import autocast
+from keel.training.side_by_side import add_gradients
 from keel.training.windows import POOL, Source, outputs, to_rows
 
 SIZE = 30
@@ -142,6 +145,27 @@ def test_half_precision_teaches_nearly_the_same(decoder: str, backbone: str) -> 
         gradients.append(torch.cat([p.grad.flatten() for p in learner.parameters() if p.grad is not None]))
     assert losses[1] == pytest.approx(losses[0], rel=0.03)
     assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.97
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_slices_side_by_side_are_slices_one_after_the_other(decoder: str, precision: str) -> None:
+    found, cpu = [], torch.device("cpu")
+    for threads in (1, 2):
+        learner = make(decoder, attention_dropout=0.2).train()
+        parts = [learner.prepare(to_rows(windows(9, seed)), Vocabulary(), cpu) for seed in (1, 2)]  # type: ignore[arg-type]
+
+        def ask(number: int, learner: Learner = learner, parts: list[Batch] = parts) -> tuple[torch.Tensor, None]:
+            with drawing(number, cpu), autocast(cpu, precision, lanes=2):
+                return learner(parts[number])["translate"].loss, None
+
+        torch.set_num_threads(threads)
+        try:
+            list(add_gradients(learner, ask, len(parts), 2, cpu))
+        finally:
+            torch.set_num_threads(1)
+        found.append([p.grad for p in learner.parameters() if p.grad is not None])
+    assert found[0] and all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_a_table_that_learns_is_shared_and_a_frozen_one_is_not() -> None:

@@ -81,7 +81,7 @@ class CrossAttention(nn.Module):
         """(Q, W). Row by row: the i-th row of queries looks at the i-th row of the source."""
         queries, share = self._queries(x, padding), self.share if self.training else 0.0
         if share and x.device.type == "cpu":
-            mixed = dropout(_weights(queries, source), share) @ source.values
+            mixed = dropout(_weights(queries, source), share).to(source.values.dtype) @ source.values
         else:
             mixed = F.scaled_dot_product_attention(
                 queries, source.keys, source.values, attn_mask=source.seen, dropout_p=share
@@ -99,4 +99,4 @@ class CrossAttention(nn.Module):
 
 def _weights(queries: Tensor, source: Source) -> Tensor:
     scores = queries @ source.keys.transpose(2, 3) * queries.shape[3] ** -0.5
-    return scores.masked_fill(~source.seen, -torch.inf).softmax(3)
+    return scores.masked_fill(~source.seen, -torch.inf).softmax(3, torch.float32)

@@ -24,9 +24,12 @@ _here = threading.local()  # each thread's generator, while it has one
 
 
 @contextmanager
-def drawing(seed: int) -> Iterator[None]:
-    """Within this, what this thread drops is a function of the seed. Accelerators have one generator for all."""
-    torch.manual_seed(seed)
+def drawing(seed: int, device: torch.device) -> Iterator[None]:
+    """Within this, what is dropped on this device, on a CPU by this thread, is a function of the seed."""
+    if device.type != "cpu":
+        torch.manual_seed(seed)
+        yield
+        return
     _here.generator = torch.Generator().manual_seed(seed)
     try:
         yield

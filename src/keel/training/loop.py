@@ -8,8 +8,9 @@ Notable choices
 - A step is computed in a fixed number of slices whose gradients are summed in order, several of them computed at once
   where the recipe says so (`side_by_side.py`); losses are divided by the step's answers, not the slice's, so the number
   of slices does not change what is minimised.
-- A signal interrupts a step that has not yet touched the weights: saving starts at once, and the step is
-  repeated by the resumed run. Only the update itself is never interrupted.
+- A signal interrupts a step that has not yet touched the weights: saving starts at once (where slices are computed side
+  by side, as soon as those at work are done), and the step is repeated by the resumed run. Only the update itself is
+  never interrupted.
 - A loss or gradient that is not finite never updates the weights; too many in a row end the run.
 """
 
@@ -290,7 +291,7 @@ def _gradients(run: Run, state: State, progress: float) -> Measured:
     def ask(number: int) -> tuple[Tensor, dict[str, Tensor]]:
         """A slice's loss, and what is to be known of its scores."""
         seed = seed_of(run.settings.seed, DROPOUT, state.step, number)
-        with drawing(seed), autocast(run.device, run.precision):
+        with drawing(seed, run.device), autocast(run.device, run.precision, run.settings.lanes):
             scores = run.learner(batches[number])
         found = {name: torch.stack([score.loss.detach(), _right(score)]) for name, score in scores.items()}
         return _objective_sum(run.learner, scores, counts), found

@@ -38,9 +38,12 @@ def settle_precision(wish: str, device: torch.device) -> str:
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """For the forward pass; the backward pass follows it."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
+def autocast(device: torch.device, precision: str, lanes: int = 1) -> contextlib.AbstractContextManager[object]:
+    """For the forward pass; the backward pass follows it. With several lanes no cast weight is kept for its next use:
+    torch keeps them for all threads, and the first one to leave drops those of the others."""
+    if precision != "bf16":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=lanes == 1)
 
 
 @cache

@@ -7,7 +7,7 @@ Notable choices
   is left over works inside a piece. How many slices are computed at once is the recipe's (`training.lanes`), for each
   needs memory of its own (docs/decisions/0021, figures in docs/notebook.md).
 - Gradients are added in the order of the slices, whoever is ready first, and each slice draws its dropout by itself
-  (`layers/dropout.py`): side by side gives the same bits as one after the other.
+  (`layers/dropout.py`): side by side gives the same bits as one after the other with as many threads for each.
 - Threads, not processes: torch works without the interpreter's lock, and the weights are there once.
 - Not on accelerators, which are busy with one piece at a time.
 """
@@ -46,8 +46,12 @@ def add_gradients(learner: nn.Module, ask: Ask, count: int, lanes: int, device: 
 
     for more, found in side_by_side(gradients, range(count), lanes):
         for parameter, gradient in zip(parameters, more, strict=True):
-            if gradient is not None:  # a copy, for two parameters may have been given the same tensor
-                parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)
+            if gradient is None:
+                continue
+            if parameter.grad is None:  # a copy: two parameters may have been given one tensor, of any strides
+                parameter.grad = torch.empty_like(parameter).copy_(gradient)
+            else:
+                parameter.grad.add_(gradient)
         yield found
 
 
@@ -62,7 +66,7 @@ def _most(device: torch.device) -> int:
 
 
 def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece], lanes: int) -> Iterator[Result]:
-    """What `work` gives for every piece. No more results are held at once than pieces are at work."""
+    """What `work` gives for every piece, in order. A piece is begun only when an earlier result has been taken."""
     if lanes <= 1:
         yield from map(work, pieces)
         return
@@ -72,8 +76,9 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece], lanes
         torch.set_num_threads(threads // lanes)
         return work(piece)
 
-    begun = deque[Future[Result]](_pool(lanes).submit(alone, piece) for piece in islice(todo, lanes))
+    begun = deque[Future[Result]]()
     try:
+        begun.extend(_pool(lanes).submit(alone, piece) for piece in islice(todo, lanes))
         while begun:
             found = begun[0].result()
             begun.popleft()
@@ -81,7 +86,7 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece], lanes
             yield found
     finally:
         wait(begun)  # after an error, or a signal: nothing goes on behind the back of what comes next
-        torch.set_num_threads(threads)  # of everything else, for MKL has one number for all threads
+        torch.set_num_threads(threads)  # a thread that is begun later takes over the number that was set last
 
 
 @cache
