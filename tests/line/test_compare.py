@@ -101,12 +101,18 @@ def test_a_stopped_comparison_goes_on(
     with pytest.raises(UserError, match="already holds a comparison; add --resume"):
         compare_pretraining(names, **given)
     with pytest.raises(UserError, match="other members, data or settings"):
-        compare_pretraining(names, **(given | {"task_seeds": 2}), resume=True)
+        compare_pretraining(names, **(given | {"overrides": []}), resume=True)
     result = compare_pretraining(names, **given, resume=True)
     assert len(done) == 3 and len(result["runs"]) == 2, "the finished fine-tuning was not repeated"
     assert (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns == first
     again = compare_pretraining(names, **given, resume=True)
     assert again["recipes"] == result["recipes"] and len(done) == 3
+    more = compare_pretraining(names, **(given | {"task_seeds": 2}), resume=True)
+    assert len(done) == 5, "only the second turn of each was missing"
+    assert [row["tasks"]["toy"]["count"] for row in more["recipes"]] == [2, 2]
+    (out / "plan.json").write_text("{")
+    with pytest.raises(UserError, match="other members, data or settings"):
+        compare_pretraining(names, **given, resume=True)
 
 
 def test_runs_at_once_give_what_they_give_in_turn(corpus_path: Path, data: Path, tmp_path: Path) -> None:

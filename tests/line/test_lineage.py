@@ -162,6 +162,12 @@ def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, 
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/*/result.json")}
     again = compare_lineage(members, **options(names, out, **more), resume=True)
     assert again["rows"] == result["rows"] and times == {path: path.stat().st_mtime_ns for path in times}
+    grown = compare_lineage(members, **options(names, out, **(more | {"seeds_of": {}, "sizes": [4, 8]})), resume=True)
+    assert times == {path: path.stat().st_mtime_ns for path in times}
+    assert {row["seeds"] for row in grown["rows"]} == {2}
+    assert all(run["tasks"]["names"]["tuned"]["8"][0]["examples"] == 8 for run in grown["runs"])
+    with pytest.raises(UserError, match="other members, data or settings"):
+        compare_lineage(members, **options(names, out, **(more | {"tuned_overrides": []})), resume=True)
 
 
 def test_members_can_be_trained_on_the_corpus_that_fits(

@@ -17,7 +17,7 @@ TaskSettings = Annotated[
     list[str] | None,
     typer.Option("--task-set", metavar="[NAME:]KEY=VALUE", help="Change the tasks' recipes; repeatable."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the one in --out, or with more seeds.")]
 AtOnce = Annotated[int, typer.Option(min=1, metavar="N", help="So many runs at once; they share the threads.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if left out.")]
 

@@ -6,7 +6,8 @@ fine-tuning's result, `comparison.json`, and a page that ranks and plots them.
 Notable choices
 - Recipes take turns within a seed, so that a machine that slows down slows all of them; and all are pretrained before
   any is fine-tuned, for only pretraining is measured by the clock. All are fine-tuned once before any is a second time.
-- What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too.
+- What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too. More
+  seeds may be asked for than before.
 - Recipes are ranked by the mean of their tasks' headline figures, each a mean over seeds. Held-out losses are shown but
   not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token). With a `judge` all
   recipes that have its objectives answer the same one, on the same rows with the same masks.
@@ -34,6 +35,7 @@ from keel.stages.jobs import Finetuning, Machine, Pretraining, model_figures, ru
 from keel.stages.labelled_tasks import LabelledTask, check_tasks
 
 PLAN, RESULTS, MODEL = "plan.json", "comparison.json", "model"
+GROWS = ("seeds", "task_seeds", "seeds_of", "sizes", "ways")
 
 
 @dataclass(frozen=True)
@@ -133,18 +135,26 @@ def _check(plan: Plan) -> None:
 
 
 def begin_comparison(folder: Path, plan: dict[str, Any], resume: bool) -> None:
-    """Makes the folder, or checks that it holds the same comparison."""
+    """Makes the folder, or checks that it holds the same comparison; how often things are done may have changed."""
     path, content = folder / PLAN, json.dumps(plan, indent=2)
     if path.is_file():
         if not resume:
             raise UserError(f"{folder} already holds a comparison; add --resume to go on with it")
-        if path.read_text(encoding="utf-8") != content:
+        if _what(path.read_text(encoding="utf-8")) != _what(content):
             raise UserError(f"{folder} holds a comparison of other members, data or settings; choose another --out")
-        return
-    if folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: already there and not empty; choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
+
+
+def _what(plan: str) -> dict[str, Any] | None:
+    """A plan without what can grow: more of the same leaves what is finished as it is. None: it cannot be read."""
+    try:
+        found: dict[str, Any] = json.loads(plan)
+    except ValueError:
+        return None
+    return {key: value for key, value in found.items() if key not in GROWS}
 
 
 def _slug(name: str) -> str:

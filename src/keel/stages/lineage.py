@@ -12,7 +12,7 @@ Notable choices
 - All members see the same examples, splits and seeds (those of `keel compare pretraining` for its first models). A dear
   member may have fewer seeds than the others; the page says how many.
 - With `sizes`, fewer examples are always among more.
-- What is finished is not repeated: --resume goes on, inside a run too.
+- What is finished is not repeated: --resume goes on, inside a run too, and may ask for more seeds, sizes or ways.
 - Speed and memory are those of a fresh process that answers the development data.
 """
 
