@@ -158,7 +158,7 @@ def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, 
             assert found["cost"]["per_second"] > 0 and found["cost"]["megabytes"] > 50
             assert set(found["all"][0]["by_label"]) == {"THING", "MAN"}
     page = (out / "report.html").read_text()
-    assert page.count("<svg") >= 4 and "answers/s" in page and "THING" in page
+    assert page.count("<svg") >= 4 and "answers/s" in page and "task seconds" in page and "THING" in page
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/*/result.json")}
     again = compare_lineage(members, **options(names, out, **more), resume=True)
     assert again["rows"] == result["rows"] and times == {path: path.stat().st_mtime_ns for path in times}

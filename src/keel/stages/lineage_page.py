@@ -5,6 +5,7 @@ In: the plan of a comparison and what is finished of it. Out: `report.html`, who
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
     )
     cost = Table(
         "What they cost",
-        ["member", "parameters", "training minutes", "tokens seen", "used as", "task", "answers/s", "memory MB"],
+        [
+            *("member", "parameters", "training minutes", "tokens seen", "used as", "task"),
+            *("task seconds", "answers/s", "memory MB"),
+        ],
         [
             [
                 run["member"],
@@ -45,15 +49,17 @@ def write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
                 run["tokens"],
                 way,
                 name,
+                round(statistics.median(result["seconds"] for result in found[way]["all"])),
                 round(found[way]["cost"]["per_second"], 1),
                 round(found[way]["cost"]["megabytes"]),
             ]
             for run in runs
             for name, found in run["tasks"].items()
             for way in plan.ways
-            if "cost" in found.get(way, {})
+            if {"cost", "all"} <= found.get(way, {}).keys()
         ],
-        "Answers per second and memory of a fresh process, over the development data, on this machine.",
+        "task seconds: to learn the task from all examples, the median of the seeds. Answers per second and memory of a "
+        "fresh process, over the development data. All on this machine.",
     )
     tables = [table, cost, *_label_tables(plan, runs)]
     write_comparison(folder, f"A lineage of {len(plan.members)}", _charts(plan, runs), tables, _facts(plan))
