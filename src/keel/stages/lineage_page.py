@@ -58,8 +58,8 @@ def write_page(folder: Path, plan: Plan, result: dict[str, Any]) -> None:
             for way in plan.ways
             if {"cost", "all"} <= found.get(way, {}).keys()
         ],
-        "task seconds: to learn the task from all examples, the median of the seeds. Answers per second and memory of a "
-        "fresh process, over the development data. All on this machine.",
+        "task seconds: to learn the task from all examples, the median of the seeds. Answers per second and memory are "
+        "those of a fresh process, over the development data. All on this machine.",
     )
     tables = [table, cost, *_label_tables(plan, runs)]
     write_comparison(folder, f"A lineage of {len(plan.members)}", _charts(plan, runs), tables, _facts(plan))
