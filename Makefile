@@ -19,8 +19,8 @@ help:            ## this list
 demo: .venv/ready  ## the whole line on text found on this machine, in under ten minutes
 	$(BIN)/keel demo --out demo
 
-test: .venv/ready  ## all tests, on all cores
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+test: .venv/ready  ## all tests
+	$(BIN)/python -m pytest
 
 check: .venv/ready  ## style, types, import direction
 	$(BIN)/ruff check .
