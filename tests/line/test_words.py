@@ -113,6 +113,18 @@ def test_figures_equal_gensims(vectors: Path, tmp_path: Path) -> None:
     assert found["questions"]["accuracy"] == pytest.approx(accuracy) and found["questions"]["questions"] == asked == 61
 
 
+def test_published_layouts_of_lists_are_read(vectors: Path, tmp_path: Path) -> None:
+    """SimLex-999 has a heading and the part of speech before the score; lists of one name are both told."""
+    rows = [("keel", "mast", "N", 1.5, 4.2), ("old", "young", "A", 8.25, 3.9), ("sailor", "captain", "N", 6, 4.8)]
+    (tmp_path / "plain").mkdir()
+    plain, published = tmp_path / "plain" / "list.txt", tmp_path / "list.txt"
+    plain.write_text("".join(f"{a} {b} {score}\n" for a, b, _, score, _ in rows))
+    heading = "word1\tword2\tPOS\tSimLex999\tconc(w1)\n"
+    published.write_text(heading + "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    found = evaluate_words(str(vectors), [str(plain), str(published)])
+    assert found["list"] == found[str(published)] and found["list"]["pairs"] == 3
+
+
 def test_every_task_runs_on_static_vectors(vectors: Path, tmp_path: Path) -> None:
     table = tmp_path / "d.tsv"
     table.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 16)
@@ -145,19 +157,22 @@ def test_imported_vectors_are_a_model(vectors: Path, tmp_path: Path) -> None:
 def test_mistakes_are_one_line(vectors: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from keel.cli.main import run
 
-    (tmp_path / "short.bin").write_bytes(b"2 3\nkeel " + np.ones(3, "<f4").tobytes() + b"\nma")
     (tmp_path / "bad.txt").write_text("2 3\nkeel 1 2 3\nmast 1 x 3\n")
     (tmp_path / "none.txt").write_text("keel 1 2 3\n")
-    (tmp_path / "nan.txt").write_text("1 2\nkeel nan 1\n")
     (tmp_path / "pairs.txt").write_text("keel mast\n")
+    (tmp_path / "latin.txt").write_bytes("keel mast 3\ncaf\u00e9 mast 4\n".encode("latin-1"))
+    (tmp_path / "utf16.txt").write_text("keel mast 3\n", encoding="utf-16")
+    (tmp_path / "equal.txt").write_text("keel mast 3\nold mast 3\n")
     for words, expected in [
         (("similar", vectors, "spinaker"), "'spinaker' has no vector"),
-        (("similar", tmp_path / "short.bin", "keel"), "ends within word 2 of 2"),
+        (("similar", vectors, " "), "an empty word has no vector"),
         (("similar", tmp_path / "bad.txt", "keel"), "bad.txt, line 3: expected a word and 3 numbers"),
-        (("similar", tmp_path / "none.txt", "keel"), "does not begin with the number of words"),
-        (("similar", tmp_path / "nan.txt", "keel"), "values that are not numbers"),
+        (("import", tmp_path / "none.txt", "--out", tmp_path / "o"), "does not begin with the number of words"),
         (("evaluate", vectors), "say what to judge by"),
         (("evaluate", vectors, "--similarity", tmp_path / "pairs.txt"), "pairs.txt, line 1: expected two words"),
+        (("evaluate", vectors, "--similarity", tmp_path / "latin.txt"), "latin.txt, line 2: invalid UTF-8: byte 0xe9"),
+        (("evaluate", vectors, "--analogies", tmp_path / "utf16.txt"), "utf16.txt: UTF-16 file: convert it"),
+        (("evaluate", vectors, "--similarity", tmp_path / "equal.txt"), "equal.txt: all of its pairs have the same"),
         (("export", vectors, "--out", tmp_path / "pairs.txt"), "already there"),
         (("import", tmp_path / "missing", "--out", tmp_path / "o"), "no such file"),
     ]:

@@ -11,11 +11,12 @@ Notable choices
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +26,14 @@ from keel.backbones.word2vec import Word2Vec, Word2VecConfig
 from keel.checkpoint import write_folder
 from keel.errors import UserError, suggest
 from keel.metrics.correlation import spearman
+from keel.text.tables import not_unicode, read_lines
+from keel.text.vector_files import read_vectors, write_vectors
 from keel.tokenizers.words import from_list
 from keel.training.learner import Learner
 from keel.training.model_folder import load_model, save_model
 
 QUESTIONS_AT_ONCE = 512
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 MOST_FREQUENT = 300_000  # words among which an analogy's answer is sought
 
 
@@ -43,7 +47,10 @@ class WordVectors:
 
     @staticmethod
     def open(path: str) -> WordVectors:
-        return read_vectors(Path(path)) if Path(path).is_file() else _of_model(path)
+        if not Path(path).is_file():
+            return _of_model(path)
+        found = read_vectors(Path(path))
+        return WordVectors(found.words, found.vectors)
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -70,6 +77,8 @@ class WordVectors:
 
     def direction(self, word: str) -> np.ndarray:
         """(W,): at length 1; a word without an entry is spelt where the model can."""
+        if not word.strip():
+            raise UserError("an empty word has no vector")
         if self.spelt is None or self.knows(word):
             found: np.ndarray = self.directions[self.id(word)]
             return found
@@ -98,21 +107,24 @@ def evaluate_words(model: str, similarities: Sequence[str] = (), analogies: Sequ
         raise UserError("say what to judge by: --similarity FILE (word word score), --analogies FILE (a b c d)")
     found = WordVectors.open(model)
     result: dict[str, Any] = {"model": model, "words": len(found.words)}
-    for path in similarities:
-        result[Path(path).stem] = _judge_pairs(found, Path(path))
-    for path in analogies:
-        result[Path(path).stem] = _judge_analogies(found, Path(path))
+    judges = [(path, _judge_pairs) for path in similarities] + [(path, _judge_analogies) for path in analogies]
+    for path, judge in judges:
+        name = Path(path).stem
+        result[path if name in result else name] = judge(found, Path(path))
     return result
 
 
 def _judge_pairs(found: WordVectors, path: Path) -> dict[str, Any]:
+    """Two words, and the first number behind them; a first line without a number is a heading."""
     ours, theirs, left_out = [], [], 0
     for number, line in _lines(path):
         parts = line.replace(",", " ").split()
-        try:
-            a, b, score = found.folded.get(parts[0].lower()), found.folded.get(parts[1].lower()), float(parts[2])
-        except (IndexError, ValueError):
-            raise UserError(f"{path}, line {number}: expected two words and a score") from None
+        score = next((float(part) for part in parts[2:] if NUMBER.fullmatch(part)), None)
+        if score is None:
+            if number == 1 and len(parts) > 2:
+                continue
+            raise UserError(f"{path}, line {number}: expected two words and a score")
+        a, b = (found.folded.get(word.lower()) for word in parts[:2])
         if a is None or b is None:
             left_out += 1
             continue
@@ -120,6 +132,10 @@ def _judge_pairs(found: WordVectors, path: Path) -> dict[str, Any]:
         theirs.append(score)
     if len(ours) < 2:
         raise UserError(f"{path}: fewer than two of its pairs have vectors for both words")
+    if len(set(ours)) < 2 or len(set(theirs)) < 2:
+        raise UserError(
+            f"{path}: all of its pairs have the same score, or the same similarity; there is no order in them"
+        )
     return {"spearman": spearman(np.array(ours), np.array(theirs)), "pairs": len(ours), "left_out": left_out}
 
 
@@ -149,9 +165,9 @@ def _judge_analogies(found: WordVectors, path: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_lines(path), 1):
+        if reason := not_unicode(line):
+            raise UserError(f"{path}, line {number}: {reason}")
         if line.strip() and not line.startswith("#"):
             yield number, line.strip()
 
@@ -186,13 +202,7 @@ def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:
     broken = next((word for word in found.words if not word or any(c.isspace() for c in word)), None)
     if broken is not None:
         raise UserError(f"{model}: the word {broken!r} has white space in it, which the format has no way to write")
-    with path.open("wb") as file:
-        file.write(f"{len(found.words)} {found.vectors.shape[1]}\n".encode())
-        for word, vector in zip(found.words, found.vectors, strict=True):
-            if binary:
-                file.write(f"{word} ".encode() + vector.astype("<f4").tobytes() + b"\n")
-            else:
-                file.write(f"{word} {' '.join(repr(float(x)) for x in vector)}\n".encode())
+    write_vectors(path, found.words, found.vectors, binary)
     return {"out": out, "words": len(found.words), "width": int(found.vectors.shape[1])}
 
 
@@ -210,58 +220,5 @@ def import_words(vectors: str, out: str, lowercase: bool | None = None) -> dict[
     card = f"# {target.name}\n\nMade with Keel {__version__} from the word vectors {Path(vectors).name}.\n"
     with write_folder(target, {"keel": "words import", "vectors": vectors}) as folder:
         save_model(folder, Learner(backbone, {}), tokenizer, card)
-    return {"out": out, "words": len(found.words), "width": int(found.vectors.shape[1]), "lowercase": lowercase}
-
-
-def read_vectors(path: Path) -> WordVectors:
-    """Both formats begin with a line that counts words and numbers; binary ones go on with bytes."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    with path.open("rb") as file:
-        try:
-            count, width = (int(part) for part in file.readline(100).split())
-        except ValueError:
-            raise UserError(f"{path}: does not begin with the number of words and of their values") from None
-        if min(count, width) < 1 or count * width > 1 << 34:
-            raise UserError(f"{path}: {count} words of {width} values cannot be")
-        start = file.tell()
-        words, rows = _read_text(file, count, width, path)
-        if rows is None:
-            file.seek(start)
-            words, rows = _read_binary(file, count, width, path)
-    if not np.isfinite(rows).all():
-        raise UserError(f"{path}: has values that are not numbers")
-    fresh = list({word: number for number, word in reversed(list(enumerate(words)))}.values())[::-1]
-    return WordVectors([words[number] for number in fresh], rows[fresh])
-
-
-def _read_text(file: BinaryIO, count: int, width: int, path: Path) -> tuple[list[str], np.ndarray | None]:
-    """No rows: this is not text."""
-    words: list[str] = []
-    rows = np.empty((count, width), np.float32)
-    for number in range(count):
-        line = file.readline()
-        try:
-            word, *values = line.decode("utf-8").rstrip("\n").rsplit(" ", width)
-            rows[number] = [float(value) for value in values]
-        except ValueError:
-            if number == 0:
-                return [], None
-            raise UserError(f"{path}, line {number + 2}: expected a word and {width} numbers") from None
-        words.append(word)
-    return words, rows
-
-
-def _read_binary(file: BinaryIO, count: int, width: int, path: Path) -> tuple[list[str], np.ndarray]:
-    content = memoryview(file.read())
-    words: list[str] = []
-    rows = np.empty((count, width), np.float32)
-    size, place = 4 * width, 0
-    for number in range(count):
-        end = bytes(content[place : place + 10_000]).find(b" ") + place
-        if end < place or end + 1 + size > len(content):
-            raise UserError(f"{path}: ends within word {number + 1} of {count}; the file is not whole")
-        words.append(bytes(content[place:end]).decode("utf-8", errors="replace").lstrip("\n"))
-        rows[number] = np.frombuffer(content[end + 1 : end + 1 + size], "<f4")
-        place = end + 1 + size
-    return words, rows
+    size = {"words": len(found.words), "width": int(found.vectors.shape[1])}
+    return {"out": out, **size, "doubled": found.doubled, "lowercase": lowercase}
