@@ -19,8 +19,9 @@ help:            ## this list
 demo: .venv/ready  ## the whole line on text found on this machine, in under ten minutes
 	$(BIN)/keel demo --out demo
 
-test: .venv/ready  ## all tests
-	$(BIN)/python -m pytest
+test: .venv/ready  ## all tests: two at a time, then by themselves those that a clock judges
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not clock"
+	$(BIN)/python -m pytest -m clock
 
 check: .venv/ready  ## style, types, import direction
 	$(BIN)/ruff check .

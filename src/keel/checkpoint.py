@@ -53,6 +53,12 @@ def write_file(path: Path, data: bytes | str) -> None:
     sync(path.parent)
 
 
+def check_free(out: Path) -> None:
+    """Refuses to write over anything: `out` must not be there, or be an empty folder."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+
+
 def write_manifest(
     folder: Path, made_by: dict[str, Any], pattern: str = "**/*", leave_out: tuple[str, ...] = ()
 ) -> None:

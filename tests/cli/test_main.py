@@ -38,6 +38,7 @@ def raising(error: BaseException) -> Any:
     return function
 
 
+@pytest.mark.clock
 def test_help_answers_at_once() -> None:
     times = []
     for _ in range(3):

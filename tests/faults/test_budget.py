@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 BUDGET = 8.0
 
 
@@ -19,6 +21,7 @@ def start_up() -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.clock
 def test_a_budget_is_kept_and_used(
     keel: Callable[..., subprocess.CompletedProcess[str]],
     corpus_path: Path,

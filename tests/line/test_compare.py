@@ -110,8 +110,13 @@ def test_a_stopped_comparison_goes_on(
     more = compare_pretraining(names, **(given | {"task_seeds": 2}), resume=True)
     assert len(done) == 5, "only the second turn of each was missing"
     assert [row["tasks"]["toy"]["count"] for row in more["recipes"]] == [2, 2]
+    before = data.read_text()
+    data.write_text(before + "a young keel\tb\n")
+    with pytest.raises(UserError, match=rf"{data.name} has changed since the comparison"):
+        compare_pretraining(names, **(given | {"task_seeds": 3}), resume=True)
+    data.write_text(before)
     (out / "plan.json").write_text("{")
-    with pytest.raises(UserError, match="other members, data or settings"):
+    with pytest.raises(UserError, match=r"plan\.json: damaged"):
         compare_pretraining(names, **given, resume=True)
 
 
@@ -127,6 +132,7 @@ def test_runs_at_once_give_what_they_give_in_turn(corpus_path: Path, data: Path,
         compare_pretraining(names, **options(corpus_path, data, tmp_path / "c", threads=2, at_once=3))
 
 
+@pytest.mark.clock
 def test_a_comparison_by_the_clock_can_be_stopped_from_outside(corpus_path: Path, tmp_path: Path) -> None:
     """Timed runs have processes of their own: the signal reaches all, they save, and --resume goes on inside them."""
     changes = [word for change in SMALL for word in ("--set", change)]
@@ -164,6 +170,7 @@ def test_mistakes_are_said_before_anything_is_trained(corpus_path: Path, data: P
         (["bert-mini", "bert-mino"], {}, "no recipe called 'bert-mino'"),
         (["bert-mini", "gpt-mini"], {"tokens": None}, "what each recipe may spend"),
         (["bert-mini", "gpt-mini"], {"budget": "1m"}, "what each recipe may spend"),
+        (["bert-mini", "gpt-mini"], {"tokens": None, "budget": "soon"}, "'soon' is not a time"),
         (["bert-mini", "gpt-mini"], {"corpus": str(tmp_path)}, str(tmp_path)),
         (["bert-mini", "gpt-mini"], {"tasks": [LabelledTask("t", "classify", "no.tsv", "no.tsv")]}, "no.tsv: no such"),
         (["bert-mini", "gpt-mini"], {"tasks": [LabelledTask("t", "clasify", "no.tsv", "no.tsv")]}, "clasify"),

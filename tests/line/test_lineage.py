@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from keel.errors import UserError
+from keel.errors import Stopped, UserError
 from keel.stages.finetune import finetune
 from keel.stages.labelled_tasks import LabelledTask
 from keel.stages.lineage import compare_lineage
@@ -88,6 +89,20 @@ def test_elmo_learns_on_a_tasks_own_text(elmo: Path, word_corpus: Path, tmp_path
     assert np.isfinite(result["both_ways.loss"])
 
 
+@pytest.mark.parametrize("recipe", ["elmo-mini", "word2vec", "fasttext"])
+def test_going_on_from_a_model_with_other_words_is_refused(
+    recipe: str, word_corpus: Path, corpus_path: Path, text_file: Path, tmp_path: Path
+) -> None:
+    from keel.stages.corpus import build
+    from keel.stages.tokenizer import train
+
+    train([str(text_file)], str(tmp_path / "fewer"), kind="words", min_frequency=60)
+    build([str(text_file)], str(tmp_path / "fewer"), str(tmp_path / "corpus"), workers=1, held_out=0.1)
+    save_untrained(recipe, str(tmp_path / "corpus"), str(tmp_path / "m"))
+    with pytest.raises(UserError, match="has another tokenizer than the corpus; build the corpus with"):
+        pretrain(recipe, corpus=str(word_corpus), out=str(tmp_path / "o"), init=str(tmp_path / "m"), quiet=True)
+
+
 @pytest.mark.parametrize("at", ["input", "output", "both"])
 def test_a_bilstm_tags_with_elmos_layers(elmo: Path, names: Path, tmp_path: Path, at: str) -> None:
     changes = [*BILSTM, f"encoder.bilstm.at={at}", "training.epochs=25", "training.learning_rate=1e-2"]
@@ -127,11 +142,18 @@ def options(names: Path, out: Path, **more: Any) -> dict[str, Any]:
     return {"out": str(out), **given, "features_overrides": ["encoder.bilstm.cells=8"], **more}
 
 
+def interrupted(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, names: Path, tmp_path: Path) -> None:
     members = [f"elmo={elmo}", f"bert={finished_run}"]
     out = tmp_path / "o"
     more = {"tuned_overrides": ["elmo:training.epochs=1"], "seeds_of": {"elmo": 1}}
-    result = compare_lineage(members, **options(names, out, **more))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped, match="--resume"):
+        patch.setattr(subprocess, "run", interrupted)  # Ctrl-C while answers are timed
+        compare_lineage(members, **options(names, out, **more))
+    result = compare_lineage(members, **options(names, out, **more), resume=True)
     steps = {
         (run["member"], way): run["tasks"]["names"][way]["all"][0]["steps"]
         for run in result["runs"]
@@ -188,6 +210,8 @@ def test_members_can_be_trained_on_the_corpus_that_fits(
 
 def test_mistakes_are_said_before_anything_is_trained(elmo: Path, names: Path, tmp_path: Path) -> None:
     given = options(names, tmp_path / "o")
+    (tmp_path / "broken.conll").write_text("word\nword\n")
+    broken = LabelledTask.parse(f"t=tag:{tmp_path}/broken.conll:{names}")
     for members, change, message in (
         ([f"a={elmo}"], {}, "two members"),
         ([f"a={elmo}", f"a={elmo}"], {}, "two members"),
@@ -195,6 +219,8 @@ def test_mistakes_are_said_before_anything_is_trained(elmo: Path, names: Path, t
         ([f"a={elmo}", "b=/nothing"], {}, "/nothing"),
         ([f"a={elmo}", "bert-tiny"], {}, "say for how long"),
         ([f"a={elmo}", "bert-tiny"], {"budget": "1m"}, "give --corpus"),
+        ([f"a={elmo}", "bert-tiny"], {"budget": "soon"}, "'soon' is not a time"),
+        ([f"a={elmo}", f"b={elmo}"], {"tasks": [broken]}, r"broken\.conll.*no row can be used"),
         ([f"a={elmo}", f"b={elmo}"], {"tasks": []}, "compared on tasks"),
         ([f"a={elmo}", f"b={elmo}"], {"ways": ["glued"]}, "no way 'glued'"),
         ([f"a={elmo}", f"b={elmo}"], {"ways": ["tuned", "tuned"]}, "say how members are used"),
@@ -246,9 +272,11 @@ def test_probing_mistakes_are_one_line(
 
     (tmp_path / "one.jsonl").write_text('{"text": "the keel", "start": 4, "end": 8, "sense": "a"}\n')
     (tmp_path / "empty.conll").write_text("")
+    (tmp_path / "alike.conll").write_text("the O\nkeel O\n")
     for words, expected in (
         (("--train", names, "--dev", tmp_path / "none.conll"), "none.conll: no such file"),
         (("--train", tmp_path / "empty.conll", "--dev", names), "empty.conll"),
+        (("--train", tmp_path / "alike.conll", "--dev", names), "alike.conll"),
         (("--train", tmp_path / "one.jsonl", "--dev", tmp_path / "one.jsonl", "--senses"), "two senses"),
     ):
         code = run(["probe", str(untrained), *map(str, words), "--quiet"])

@@ -153,6 +153,16 @@ def test_a_run_is_not_walked_over(refused: Callable[..., str], pretrain: list[st
     assert str(finished_run) in line and "--resume" in line
 
 
+def test_nothing_else_is_walked_over_either(refused: Callable[..., str], pretrain: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "recipe.yaml").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for out in ("mine", "file"):
+        line = refused(*pretrain, "--out", tmp_path / out, "--quiet")
+        assert f"{tmp_path / out}: already there and not an empty folder" in line
+    assert (tmp_path / "mine" / "recipe.yaml").read_text() == (tmp_path / "file").read_text() == "mine"
+
+
 def test_resuming_something_else(
     refused: Callable[..., str], pretrain: list[str], finished_run: Path, tmp_path: Path
 ) -> None:

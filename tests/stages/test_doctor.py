@@ -211,6 +211,7 @@ def test_a_missing_extra_comes_with_its_cure(monkeypatch: pytest.MonkeyPatch) ->
     assert found["verdict"] == "note" and "pip install 'keel-nlp[zh]'" in found["advice"]
 
 
+@pytest.mark.clock
 def test_the_whole_examination_is_quick() -> None:
     result = doctor.examine()
     assert result["seconds"] < 20  # about 4 on an idle machine; a test machine is rarely idle

@@ -52,6 +52,23 @@ def test_a_wrong_column(attempt: Callable[..., Any], labelled: Labelled) -> None
     assert "'words'" in message and "--text" in message
 
 
+@pytest.mark.parametrize("kind", ["classify", "regress"])
+def test_texts_without_labels(kind: str, attempt: Callable[..., Any], tmp_path: Path) -> None:
+    texts = write(tmp_path / "texts.txt", "the keel", "the mast")
+    message = refused(attempt, kind, texts)
+    assert "texts.txt: a .txt holds one text per line and no label" in message
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(
+    attempt: Callable[..., Any], labelled: Labelled, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    mine = write(tmp_path / "out" / "README.md", "my notes")
+    message = refused(attempt, "classify", labelled("classify", 1, 20))
+    assert "choose another --out" in message
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["README.md"] and mine.read_text() == "my notes\n"
+
+
 def test_one_class_only_and_far_too_many(attempt: Callable[..., Any], tmp_path: Path) -> None:
     one = write(tmp_path / "one.tsv", "text\tlabel", *(f"word {n}\tsame" for n in range(5)))
     assert "'same'" in refused(attempt, "classify", one)
@@ -66,6 +83,8 @@ def test_bad_rows_are_left_out_and_listed(attempt: Callable[..., Any], tmp_path:
     dev = write(tmp_path / "dev.tsv", "text\tlabel", *good[:6], "the mast\tmaybe")
     with dev.open("ab") as file:
         file.write("über\tyes\n".encode("latin-1"))
+    message = refused(attempt, "classify", train, dev, strict=True)
+    assert "train.tsv, line 2" in message and "3 such rows" in message
     result = attempt("classify", train, dev)
     assert (result["examples"], result["dev_examples"], result["rejected"]) == (20, 6, 5)
     listed = [json.loads(line) for line in (tmp_path / "out" / REJECTED).read_text(encoding="utf-8").splitlines()]
@@ -73,8 +92,6 @@ def test_bad_rows_are_left_out_and_listed(attempt: Callable[..., Any], tmp_path:
     assert found[("train.tsv", 22)] == "empty text"
     assert "column" in found[("train.tsv", 23)] and found[("train.tsv", 24)] == "empty label"
     assert "'maybe'" in found[("dev.tsv", 8)] and "UTF-8" in found[("dev.tsv", 9)]
-    message = refused(attempt, "classify", train, dev, strict=True)
-    assert "train.tsv, line 2" in message and "3 such rows" in message
 
 
 def test_a_bad_row_is_named_before_what_follows_from_it(attempt: Callable[..., Any], tmp_path: Path) -> None:
@@ -88,20 +105,20 @@ def test_a_bad_row_is_named_before_what_follows_from_it(attempt: Callable[..., A
 def test_scores_that_are_no_numbers(attempt: Callable[..., Any], tmp_path: Path) -> None:
     rows = [f"a{n},b{n},{n / 2}" for n in range(12)]
     train = write(tmp_path / "train.csv", "sentence1,sentence2,score", *rows, "a,b,NaN", "a,b,high", "a,b,inf")
-    assert attempt("regress", train)["rejected"] == 3
     flat = write(tmp_path / "flat.csv", "sentence1,sentence2,score", *(f"a{n},b,1" for n in range(5)))
     assert "same number" in refused(attempt, "regress", flat)
+    assert attempt("regress", train)["rejected"] == 3
 
 
 def test_conll_with_missing_columns(attempt: Callable[..., Any], tmp_path: Path) -> None:
     sentences = [line for n in range(12) for line in (f"gull{n} B-WHO", "flies O", "")]
     train = write(tmp_path / "train.conll", *sentences, "the O", "lonely", "")
+    bare = write(tmp_path / "bare.conll", "the", "gull", "")
+    assert "column" in refused(attempt, "tag", bare)
     result = attempt("tag", train)
     assert result["rejected"] == 1
     (bad,) = (tmp_path / "out" / REJECTED).read_text(encoding="utf-8").splitlines()
     assert json.loads(bad)["line"] == len(sentences) + 2
-    bare = write(tmp_path / "bare.conll", "the", "gull", "")
-    assert "column" in refused(attempt, "tag", bare)
 
 
 def test_an_answer_that_is_not_in_its_text(attempt: Callable[..., Any], tmp_path: Path) -> None:

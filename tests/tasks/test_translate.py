@@ -308,8 +308,13 @@ def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.Capt
     start = ["finetune", "transformer-mini", "translate", "--tokenizer", str(tmp_path / "tok"), "--quiet"]
     done = [*start, "--train", str(tmp_path / "p.tsv"), "--dev", str(tmp_path / "p.tsv"), "--out", str(tmp_path / "m")]
     assert run([*done, "--epochs", "1"]) == 0
+    (tmp_path / "latin.en").write_bytes(b"dog\nd\xf6g\n")
     capfd.readouterr()
     for words, expected in (
+        ([*start, "--train", f"{tmp_path}/a.en", "--out", "x"], "a.en: has no translations. Name two files"),
+        (["finetune", "transformer-mini", "translate", "--train", "a,b", "--out", "x"], "add --tokenizer DIR"),
+        (["translate", str(tmp_path / "m"), "--file", f"{tmp_path}/latin.en"], "latin.en, line 2: invalid UTF-8"),
+        (["translate", str(tmp_path / "m"), "dog", "--attention", f"{tmp_path}/a.en"], "a.en: already there"),
         ([*start, "--train", f"{tmp_path}/a.en,{tmp_path}/a.de", "--out", "x"], "a.en, line 2: has no counterpart"),
         ([*start, "--train", f"{tmp_path}/a.en,{tmp_path}/none", "--out", "x"], "none: no such file"),
         (["translate", str(tmp_path / "m"), ""], "an empty text"),

@@ -20,7 +20,7 @@ from keel.interfaces import Rows
 from keel.stages.data import open_data
 from keel.stages.pretrain import build_learner
 from keel.training import loop
-from keel.training.loop import Run, State, train
+from keel.training.loop import Run, State, Timer, train
 from keel.training.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
 
 CPU = torch.device("cpu")
@@ -347,6 +347,7 @@ def test_the_long_phase_comes_at_the_end(corpus_path: Any, tiny: tuple[str, ...]
     assert longest[0] <= 32 and longest[1] <= 32 and longest[2] > 32 and longest[3] > 32
 
 
+@pytest.mark.clock
 def test_slow_evaluations_do_not_break_a_budget(make_run: MakeRun) -> None:
     """A search over a whole development set costs many times what its tokens would in a forward pass."""
     run = make_run("training.budget=8s", "training.evaluate_steps=1", "training.log_steps=1")
@@ -363,6 +364,17 @@ def test_slow_evaluations_do_not_break_a_budget(make_run: MakeRun) -> None:
     assert progress == sorted(progress) and lines[-1]["kind"] == "evaluation"
 
 
+def test_a_slow_first_step_does_not_cost_the_budget(make_run: MakeRun) -> None:
+    """It once made a run of 50 seconds end after 11: the last evaluation was thought to take all the rest."""
+    run = make_run("training.budget=50s", "training.evaluation_tokens=65536")
+    timer = Timer(replace(run, began=time.monotonic() - 5))
+    timer.note_step(5.0, 2000)
+    assert timer.progress(1) < 0.01 and not timer.finished(1), "opening took the five seconds that are gone"
+    timer.note_step(0.5, 2000)
+    assert 0.5 * 50 < timer.usable() < 45, "and the others tell how long an evaluation may take"
+
+
+@pytest.mark.clock
 def test_a_budget_ends_by_the_clock_whatever_the_steps(make_run: MakeRun) -> None:
     run = make_run("training.budget=4s", "training.steps=1", "training.log_steps=1")
     began = time.monotonic()

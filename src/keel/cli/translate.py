@@ -39,15 +39,12 @@ def translate(
 ) -> None:
     """Prints one translation a line, in the given order."""
     from keel.stages import translate as stage
-    from keel.text.tables import read_lines
 
     if bool(texts) == bool(file):
         raise UserError("translate needs texts, or --file; not both")
-    given = (
-        [line.removesuffix("\r") for line in read_lines(Path(file))]
-        if file
-        else list(common.lines_or_arguments(texts or [], blank=True))
-    )
+    if attention and Path(attention).exists():
+        raise UserError(f"{attention}: already there; remove it or choose another --attention")
+    given = stage.read_texts(file) if file else list(common.lines_or_arguments(texts or [], blank=True))
     if attention and len(given) != 1:
         raise UserError(f"--attention draws one text, and {len(given)} were given")
     blank = [number for number, text in enumerate(given, 1) if not text.strip()]

@@ -24,17 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from keel import recipe as recipes
-from keel.checkpoint import write_file
+from keel.checkpoint import check_free, sha256, write_file
 from keel.corpus.store import Corpus
 from keel.errors import Stopped, UserError
 from keel.interfaces import Table
 from keel.reporting.report import write_comparison
 from keel.reporting.svg import Series
 from keel.stages.data import find_judge
+from keel.stages.finetune import files_of, fingerprint
 from keel.stages.jobs import Finetuning, Machine, Pretraining, model_figures, run_jobs
 from keel.stages.labelled_tasks import LabelledTask, check_tasks
 
 PLAN, RESULTS, MODEL = "plan.json", "comparison.json", "model"
+SOURCES = "sources"  # the plan's key for what the comparison rests on
 GROWS = ("seeds", "task_seeds", "seeds_of", "sizes", "ways")
 
 
@@ -84,7 +86,7 @@ def compare_pretraining(
     machine.check()
     _check(plan)
     folder = Path(out)
-    begin_comparison(folder, asdict(plan), resume)
+    begin_comparison(folder, asdict(plan), sources(plan.tasks, [plan.corpus]), resume)
     pretrainings = [
         Pretraining(name, seed, folder / f"{_slug(name)}-seed-{seed}" / MODEL, corpus, tuple(overrides), budget, tokens)
         for seed in range(1, seeds + 1)
@@ -130,31 +132,46 @@ def _check(plan: Plan) -> None:
         raise UserError("two recipe files have the same name; results could not be told apart")
     Corpus.open(Path(plan.corpus))
     for name in plan.recipes:
-        find_judge(recipes.load(name, plan.overrides))
+        given = [f"training.budget={plan.budget}"] if plan.budget else []
+        find_judge(recipes.load(name, [*plan.overrides, *given]))
     check_tasks(plan.tasks)
 
 
-def begin_comparison(folder: Path, plan: dict[str, Any], resume: bool) -> None:
+def sources(tasks: Sequence[LabelledTask], corpora: Sequence[str], models: Sequence[str | None] = ()) -> dict[str, str]:
+    """What a comparison rests on, by path: fingerprints of the tasks' files, the corpora and the given models."""
+    files = {path for task in tasks for given in (task.train, task.dev) for path in files_of(given)}
+    found = {path: sha256(Path(path)) for path in sorted(files)}
+    found |= {path: Corpus.open(Path(path)).fingerprint for path in corpora}
+    return found | {folder: fingerprint(folder) for folder in models if folder}
+
+
+def begin_comparison(folder: Path, plan: dict[str, Any], rests_on: dict[str, str], resume: bool) -> None:
     """Makes the folder, or checks that it holds the same comparison; how often things are done may have changed."""
-    path, content = folder / PLAN, json.dumps(plan, indent=2)
-    if path.is_file():
-        if not resume:
-            raise UserError(f"{folder} already holds a comparison; add --resume to go on with it")
-        if _what(path.read_text(encoding="utf-8")) != _what(content):
-            raise UserError(f"{folder} holds a comparison of other members, data or settings; choose another --out")
-    elif folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder}: already there and not empty; choose another --out")
+    path, content = folder / PLAN, json.dumps({**plan, SOURCES: rests_on}, indent=2)
+    if not path.is_file():
+        check_free(folder)
+    elif resume:
+        _check_same(folder, path.read_text(encoding="utf-8"), content)
+    else:
+        raise UserError(f"{folder} already holds a comparison; add --resume to go on with it")
     folder.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
 
 
-def _what(plan: str) -> dict[str, Any] | None:
-    """A plan without what can grow: more of the same leaves what is finished as it is. None: it cannot be read."""
+def _check_same(folder: Path, before: str, now: str) -> None:
+    """More of the same leaves what is finished as it is; all else must be as it was."""
     try:
-        found: dict[str, Any] = json.loads(plan)
+        then, plan = json.loads(before), json.loads(now)
     except ValueError:
-        return None
-    return {key: value for key, value in found.items() if key not in GROWS}
+        raise UserError(f"{folder / PLAN}: damaged; choose another --out") from None
+    if any(then.get(key) != value for key, value in plan.items() if key not in (*GROWS, SOURCES)):
+        raise UserError(f"{folder} holds a comparison of other members, data or settings; choose another --out")
+    for source, known in then.get(SOURCES, {}).items():
+        if plan[SOURCES].get(source) != known:
+            raise UserError(
+                f"{source} has changed since the comparison in {folder} began; results of old and new data cannot be "
+                "put together. Restore it, or choose another --out"
+            )
 
 
 def _slug(name: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from keel.checkpoint import write_folder
+from keel.checkpoint import check_free, write_folder
 from keel.errors import UserError
 from keel.interfaces import Cut
 from keel.reporting.report import write_report
@@ -36,8 +36,8 @@ def evaluate(
     """The figures on a file; `out` is a folder for the answers, one JSON object a line, and the report page."""
     if out and long == "all":
         raise UserError("--long all compares figures and writes no answers; leave --out away, or name one strategy")
-    if out and Path(out).exists() and any(Path(out).iterdir()):
-        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    if out:
+        check_free(Path(out))
     loaded = open_task(model, columns, allow_pickle, device)
     loaded.task = loaded.task.bind(data)
     examples, rejected = loaded.task.read(data)

@@ -26,7 +26,7 @@ import torch
 
 from keel import __version__
 from keel import recipe as recipes
-from keel.catalog import find
+from keel.catalog import find, names
 from keel.checkpoint import sha256, write_file
 from keel.errors import UserError
 from keel.interfaces import Cut, Table, Window
@@ -45,6 +45,7 @@ from keel.training.kept_layers import keep_layers
 from keel.training.learner import Learner
 from keel.training.machine import default_threads, prepare_cpu
 from keel.training.model_folder import Loaded, Purpose, load_model
+from keel.training.run_folder import RunFolder
 from keel.training.windows import Source, outputs
 
 HEAD, APART, FEWER = 51, 52, 53  # the purposes that random numbers are for
@@ -86,13 +87,14 @@ def finetune(
     With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights."""
     began = time.monotonic()
     say = report or (lambda _: None)
+    if not resume:
+        RunFolder(Path(out)).check_new()
     prepare_cpu()
     where = find_device(device)
     recipe = recipes.load_task(task, overrides) if isinstance(task, str) else task
-    loaded = _fresh(model, tokenizer, recipe) if tokenizer else load_model(model, pickle=allow_pickle)
+    loaded = _fresh(model, tokenizer, recipe) if tokenizer else _open(model, allow_pickle)
     recipe = _fit_length(recipe, loaded, say)
-    unsettled = find("tasks", recipe.task.kind)(recipe.task, recipe.data).bind(train)  # type: ignore[attr-defined]
-    kind, examples = _read(unsettled, train, dev, strict)
+    kind, examples = read_labelled(recipe, train, dev, strict)
     examples = _fewer(examples, recipe.training.examples)
     recipe = recipe.model_copy(
         update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(examples.train))}
@@ -215,6 +217,15 @@ def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
     return learner
 
 
+def _open(model: str, allow_pickle: bool) -> Loaded:
+    if not Path(model).exists() and model in names("recipes", ".yaml"):
+        raise UserError(
+            f"{model} is a recipe, not a model folder: give a model that `keel pretrain {model}` made, or add "
+            "--tokenizer DIR to start from fresh weights"
+        )
+    return load_model(model, pickle=allow_pickle)
+
+
 def _fresh(recipe_name: str, tokenizer_path: str, task: TaskRecipe) -> Loaded:
     """A recipe's backbone at fresh weights, which the task's seed decides."""
     tokenizer = open_tokenizer(Path(tokenizer_path))
@@ -239,7 +250,9 @@ def _fit_length(recipe: TaskRecipe, loaded: Loaded, say: Callable[[str], None]) 
     return recipe.model_copy(update={"data": recipe.data.model_copy(update={"length": longest})})
 
 
-def _read(task: Any, train: str, dev: str | None, strict: bool) -> tuple[Any, Labelled]:
+def read_labelled(recipe: TaskRecipe, train: str, dev: str | None, strict: bool = False) -> tuple[Any, Labelled]:
+    """The task, with what it learnt of its labels from the examples; and the examples."""
+    task = find("tasks", recipe.task.kind)(recipe.task, recipe.data).bind(train)  # type: ignore[attr-defined]
     examples, rejected = _read_file(task, train, strict)
     try:
         settled = task.settle(examples)

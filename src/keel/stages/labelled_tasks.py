@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from keel import recipe as recipes
 from keel.errors import UserError
-from keel.stages.finetune import files_of
+from keel.stages.finetune import read_labelled
 
 FORM = "NAME=KIND:TRAIN:DEV, such as sst2=classify:train.tsv:dev.tsv"
 
@@ -54,11 +53,10 @@ def settings_for(name: str, settings: Sequence[str]) -> list[str]:
 
 
 def check_tasks(tasks: Sequence[LabelledTask], same: bool = False) -> None:
-    """`same`: they may be one task with several settings."""
+    """That settings are known and files can be read. `same`: they are tasks that were checked, with other settings."""
     if not same and len({task.name for task in tasks}) < len(tasks):
         raise UserError("two tasks have the same name")
     for task in tasks:
-        recipes.load_task(task.kind, task.overrides)
-        for path in (*files_of(task.train), *files_of(task.dev)):
-            if not Path(path).is_file():
-                raise UserError(f"--task {task.name}: {path}: no such file")
+        recipe = recipes.load_task(task.kind, task.overrides)
+        if not same:
+            read_labelled(recipe, task.train, task.dev)  # trouble in a file is told now, not after hours

@@ -32,7 +32,7 @@ from keel import recipe as recipes
 from keel.checkpoint import write_file
 from keel.corpus.store import Corpus
 from keel.errors import Stopped, UserError
-from keel.stages.compare import RESULTS, begin_comparison, spread
+from keel.stages.compare import RESULTS, begin_comparison, sources, spread
 from keel.stages.finetune import finetune
 from keel.stages.jobs import Finetuning, Machine, Pretraining, model_figures, run_jobs
 from keel.stages.labelled_tasks import LabelledTask, check_tasks, owner_of
@@ -87,7 +87,8 @@ def compare_lineage(
     machine.check()
     _check(plan)
     folder = Path(out)
-    begin_comparison(folder, asdict(plan), resume)
+    corpora = [_corpus_for(member, plan) for member in plan.members if member.recipe]
+    begin_comparison(folder, asdict(plan), sources(plan.tasks, corpora, [m.folder for m in plan.members]), resume)
     models = {m.name: Path(m.folder) if m.folder else folder / m.name / "model" for m in plan.members}
     pretrainings = [
         Pretraining(m.recipe, 1, models[m.name], _corpus_for(m, plan), tuple(overrides), budget)
@@ -124,7 +125,7 @@ def compare_lineage(
         run_jobs(tunings, machine, say, keep)
         for use in uses:  # by themselves, for they are timed
             use.measure_cost(replace(machine, at_once=1), say)
-    except Stopped:
+    except (Stopped, KeyboardInterrupt):  # the latter while answers are timed
         raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
     return keep()
 
@@ -210,11 +211,11 @@ def _check(plan: Plan) -> None:
             load_model(member.folder)
             continue
         assert member.recipe is not None
-        recipes.load(member.recipe, plan.overrides)
         if plan.budget is None:
             raise UserError(
                 f"{member.name} is to be trained here: say for how long (--budget 15m), or give NAME=FOLDER"
             )
+        recipes.load(member.recipe, [*plan.overrides, f"training.budget={plan.budget}"])
         Corpus.open(Path(_corpus_for(member, plan)))
 
 

@@ -32,6 +32,7 @@ from keel.training import loop
 from keel.training.learner import Learner
 from keel.training.machine import prepare_cpu
 from keel.training.model_folder import Loaded, assemble, load_model, save_model
+from keel.training.run_folder import RunFolder
 
 WEIGHTS = 31  # the purpose the seed is used for
 
@@ -58,6 +59,8 @@ def pretrain(
     `blanks` are texts with [MASK], filled before and after training for the report page.
     """
     began = time.monotonic()
+    if not resume:
+        RunFolder(Path(out)).check_new()
     prepare_cpu()
     where = find_device(device)
     given = list(overrides) + ([f"training.budget={budget}"] if budget else [])
@@ -68,12 +71,13 @@ def pretrain(
         recipe = recipe.with_backbone(loaded.learner.backbone.config.model_copy(update={"vocabulary": None}), str(init))
     data = open_data(recipe, corpus, tokenizer)
     if loaded:
+        _check_tokenizer(loaded, data.tokenizer)
         data = replace(data, recipe=data.recipe.with_backbone(loaded.learner.backbone.config, str(init)))
     recipe = data.recipe
     learner = build_learner(recipe)
     _introduce(learner, data)
     if loaded:
-        _start_from(learner, loaded, data.tokenizer)
+        _start_from(learner, loaded)
     learner.to(where)
     before = [_guesses(learner, data, text) for text in blanks]
     judged, held_out = hide_held_out(learner, data, where)
@@ -138,13 +142,16 @@ def _introduce(learner: Learner, data: Data) -> None:
         objective.meet(counts, data.tokenizer)  # type: ignore[operator]
 
 
-def _start_from(learner: Learner, loaded: Loaded, tokenizer: LibraryTokenizer) -> None:
-    """The weights of another model, heads included where the recipe has them."""
+def _check_tokenizer(loaded: Loaded, tokenizer: LibraryTokenizer) -> None:
     if loaded.tokenizer.fingerprint() != tokenizer.fingerprint():
         raise UserError(
             f"{loaded.path} has another tokenizer than the corpus; build the corpus with `--tokenizer {loaded.path}` "
             "to go on from it"
         )
+
+
+def _start_from(learner: Learner, loaded: Loaded) -> None:
+    """The weights of another model, heads included where the recipe has them."""
     fresh, there = learner.state_dict(), loaded.learner.state_dict()
     fitting = {name: t for name, t in there.items() if name in fresh and t.shape == fresh[name].shape}
     fitting = {name: t for name, t in fitting.items() if not name.endswith(".counts")}  # those of this corpus stay

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from keel.catalog import find
+from keel.checkpoint import check_free
 from keel.errors import UserError
 from keel.interfaces import Table, Window
 from keel.reporting.report import write_comparison
@@ -56,11 +57,11 @@ def probe(
 ) -> dict[str, Any]:
     """The figure of each layer, lowest first; `examples` training texts at the most."""
     say = report or (lambda _: None)
+    if out:
+        check_free(Path(out))
     prepare_cpu()
     loaded = load_model(model, pickle=allow_pickle)
     loaded.learner.to(find_device(device))
-    if out and Path(out).exists() and any(Path(out).iterdir()):
-        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
     ask = _probe_senses if senses else _probe_tags
     found = ask(loaded, train, dev, LabelledData(text=text, label=label), examples, seed, say)
     result = {"model": model, "train": train, "dev": dev, **found}
@@ -78,7 +79,10 @@ def _probe_tags(
     asked, more = task.read(dev)
     if not given or not asked:
         raise UserError(f"{train if not given else dev}: no row can be used")
-    task = task.settle(given)
+    try:
+        task = task.settle(given)
+    except UserError as error:  # the task knows the examples, but not their file
+        raise UserError(f"{train}: {error}") from None
     say_oddities(task, [*given, *asked], [*rejected, *more], say)
     given = given[:most]
     say(f"{len(given):,} texts to learn from, {len(asked):,} to judge by")

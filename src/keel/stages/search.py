@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from keel.checkpoint import MANIFEST, write_file
+from keel.checkpoint import MANIFEST, check_free, write_file
 from keel.errors import Stopped, UserError
 from keel.stages.finetune import RESULT, data_fingerprint, finetune
 
@@ -52,8 +52,8 @@ def search(
     folder = Path(out)
     if (folder / RUNS).exists() and not resume:
         raise UserError(f"{out} already holds runs; add --resume to go on with them, or choose another --out")
-    if (folder / "config.json").exists() and not (folder / RUNS).exists():
-        raise UserError(f"{out} already holds a model; choose another --out")
+    if not (folder / RUNS).exists():
+        check_free(folder)
     wanted = {given.partition("=")[0]: _values(given) for given in tries}  # of a key given twice, the last counts
     settings = [list(values) for values in product(*wanted.values())]
     rows: list[dict[str, Any]] = []

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from keel import __version__
-from keel.checkpoint import write_folder
+from keel.checkpoint import check_free, write_folder
 from keel.corpus.store import Corpus
 from keel.errors import UserError
 from keel.layers.position import Positions
@@ -239,8 +239,7 @@ def _table(rows: Tensor) -> nn.Embedding:
 
 def _save(loaded: Loaded, tokenizer: Any, out: str, what: str) -> None:
     target = Path(out)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    check_free(target)
     card = f"# {target.name}\n\nMade with Keel {__version__}: {what}.\n"
     purpose: Purpose | None = loaded.purpose
     with write_folder(target, {"keel": "surgery", "what": what}) as folder:

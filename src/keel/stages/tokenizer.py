@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from keel.checkpoint import write_folder
+from keel.checkpoint import check_free, write_folder
 from keel.errors import UserError, suggest
 from keel.text.readers import find_files, read
 from keel.tokenizers.alphabet import BLOCK_CHARACTERS
@@ -108,8 +108,7 @@ def train(
     out = Path(out)
     if kind not in KINDS:
         raise UserError(f"there is no kind of tokenizer called '{kind}'.{suggest(kind, KINDS)}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    check_free(out)
     source = Texts(texts, documents, column, report, readings=1 if kind in ("byte-bpe", "words") else 2)
     settings: dict[str, Any] = {"kind": kind, "vocab_size": vocab_size, "min_frequency": min_frequency}
     if kind in ("wordpiece", "words"):

@@ -23,7 +23,7 @@ import torch
 
 from keel import __version__
 from keel.backbones.word2vec import Word2Vec, Word2VecConfig
-from keel.checkpoint import write_folder
+from keel.checkpoint import check_free, write_folder
 from keel.errors import UserError, suggest
 from keel.metrics.correlation import spearman
 from keel.text.tables import not_unicode, read_lines
@@ -209,8 +209,7 @@ def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:
 def import_words(vectors: str, out: str, lowercase: bool | None = None) -> dict[str, Any]:
     """A model folder from vectors that another program made. `lowercase=None`: if no word has a capital."""
     found, target = read_vectors(Path(vectors)), Path(out)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
+    check_free(target)
     lowercase = all(word == word.lower() for word in found.words) if lowercase is None else lowercase
     tokenizer = from_list(found.words, lowercase)
     backbone = Word2Vec(Word2VecConfig(vocabulary=tokenizer.size, width=found.vectors.shape[1]))

@@ -9,13 +9,14 @@ recipe beside the result, so that no run depends on a guess twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from keel.errors import UserError
 from keel.text.long_text import LongText
-from keel.text.tables import Record, Rejected, column_names, read_table
+from keel.text.tables import Record, Rejected, column_names, kind_of, read_table
 
 USUAL = {
     "text": ("text", "sentence", "sentence1", "text_a", "question1", "premise", "#1 String", "content", "review"),
@@ -44,7 +45,8 @@ def as_text(value: Any) -> str | None:
 def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> LabelledData:
     """The data section with every column named that can be; `pair` may stay absent."""
     wanted = {role: getattr(data, role) for role in roles}
-    if all(wanted.values()) or any(str(name or "").isdecimal() for name in wanted.values()) or path.endswith(".txt"):
+    numbered = any(str(name or "").isdecimal() for name in wanted.values())
+    if all(wanted.values()) or numbered or kind_of(Path(path)) == ".txt":
         return data
     known = column_names(path)
     # A second text is guessed only together with the first: whoever names one column has chosen.
@@ -56,8 +58,8 @@ def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> Labelle
 def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> tuple[list[Record], list[Rejected]]:
     """The rows of a file with the fields of these roles; `text` and, if asked for, `label` must be known columns."""
     columns: dict[str, Any] = {role: getattr(data, role) for role in roles}
-    if path.endswith((".txt", ".txt.gz")) and not columns.get("label") and not columns.get("pair"):
-        columns = {"text": "text"}
+    if kind_of(Path(path)) == ".txt":  # which has texts and nothing else; who wants more is told so
+        columns = {"text": "text"} | {role: role for role in roles if columns[role] or role == "label"}
     for role, name in columns.items():
         if name is None and role != "pair":
             listed = ", ".join(f"'{n}'" for n in column_names(path)[:12])

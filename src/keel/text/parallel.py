@@ -14,7 +14,7 @@ from pathlib import Path
 
 from keel.errors import UserError
 from keel.text.labelled import LabelledData, as_text, read_examples
-from keel.text.tables import TABLES, Rejected, kind_of, not_unicode, read_lines
+from keel.text.tables import TABLES, Rejected, check_file, kind_of, not_unicode, read_lines
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,12 @@ def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pa
 def _from_table(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
     if not translated and kind_of(Path(path)) not in TABLES:  # one side of two files: whatever.en
         return _alone(path)
+    if translated and kind_of(Path(path)) not in (".csv", ".tsv", ".jsonl"):
+        check_file(Path(path))
+        raise UserError(
+            f"{path}: has no translations. Name two files with a comma between them, as in {path},TRANSLATIONS, or a "
+            ".tsv, .csv or .jsonl with a column for each side"
+        )
     records, rejected = read_examples(path, data, ("text", "label") if translated else ("text",))
     pairs = []
     for record in records:

@@ -122,6 +122,7 @@ class Timer:
         self.began = run.began - run.state.elapsed
         self.step_seconds = 0.0
         self.tokens_per_second = 0.0
+        self.noted = 0  # steps
         self.saving_seconds = 1.0
         self.evaluation_seconds: float | None = None  # of the last one
         self.reached = 0.0
@@ -137,10 +138,12 @@ class Timer:
         return max(0.2 * self.budget, self.budget - 1.2 * self._evaluation() - 2.0 * self.saving_seconds - 1.0)
 
     def _evaluation(self) -> float:
-        """As long as the one before; until there is one, it is taken for a forward pass, a third of a step's cost."""
+        """As long as the one before; until there is one, it is taken for a forward pass, a third of a step's cost.
+
+        The first step is several times as long as others, for it wakes up everything: it tells nothing."""
         if self.evaluation_seconds is not None:
             return self.evaluation_seconds
-        return self.evaluation_tokens / (2.5 * self.tokens_per_second) if self.tokens_per_second else 0.0
+        return self.evaluation_tokens / (2.5 * self.tokens_per_second) if self.noted > 1 else 0.0
 
     def progress(self, step: int) -> float:
         if not self.budget:
@@ -164,7 +167,8 @@ class Timer:
         return self.usable() - self.elapsed() if self.budget else (self.steps - step) * self.step_seconds
 
     def note_step(self, taken: float, tokens: int) -> None:
-        self.step_seconds = taken if not self.step_seconds else 0.95 * self.step_seconds + 0.05 * taken
+        self.noted += 1
+        self.step_seconds = taken if self.noted <= 2 else 0.95 * self.step_seconds + 0.05 * taken
         self.tokens_per_second = tokens / self.step_seconds
 
 

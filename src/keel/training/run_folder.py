@@ -81,10 +81,15 @@ class RunFolder:
         finally:
             os.close(handle)
 
-    def begin(self, recipe_yaml: str) -> None:
-        """A new run: refuses to walk over another one."""
-        if self.steps() or (self.out / "config.json").exists():
+    def check_new(self) -> None:
+        """Refuses to walk over another run, or over anything else."""
+        if self.steps() or (self.checkpoints.is_dir() and (self.out / "config.json").exists()):
             raise UserError(f"{self.out} already holds a run; add --resume to go on with it, or choose another --out")
+        if not self.checkpoints.is_dir():  # a run that ended before its first checkpoint left only its log
+            checkpoint.check_free(self.out)
+
+    def begin(self, recipe_yaml: str) -> None:
+        self.check_new()
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         checkpoint.write_file(self.out / "recipe.yaml", recipe_yaml)
         self.metrics.write_text("")
