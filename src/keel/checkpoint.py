@@ -59,6 +59,12 @@ def check_free(out: Path) -> None:
         raise UserError(f"{out}: already there and not an empty folder; remove it or choose another --out")
 
 
+def check_absent(file: Path, option: str = "--out") -> None:
+    """The same for a file."""
+    if file.exists():
+        raise UserError(f"{file}: already there; remove it or choose another {option}")
+
+
 def write_manifest(
     folder: Path, made_by: dict[str, Any], pattern: str = "**/*", leave_out: tuple[str, ...] = ()
 ) -> None:

@@ -157,9 +157,12 @@ def test_nothing_else_is_walked_over_either(refused: Callable[..., str], pretrai
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "recipe.yaml").write_text("mine")
     (tmp_path / "file").write_text("mine")
-    for out in ("mine", "file"):
+    (tmp_path / "other" / "checkpoints" / "epoch-1").mkdir(parents=True)
+    for out in ("mine", "file", "other"):
         line = refused(*pretrain, "--out", tmp_path / out, "--quiet")
         assert f"{tmp_path / out}: already there and not an empty folder" in line
+    line = refused("embed", tmp_path, "--file", tmp_path / "file", "--out", tmp_path / "file")
+    assert f"{tmp_path / 'file'}: already there" in line
     assert (tmp_path / "mine" / "recipe.yaml").read_text() == (tmp_path / "file").read_text() == "mine"
 
 

@@ -121,8 +121,11 @@ def test_published_layouts_of_lists_are_read(vectors: Path, tmp_path: Path) -> N
     plain.write_text("".join(f"{a} {b} {score}\n" for a, b, _, score, _ in rows))
     heading = "word1\tword2\tPOS\tSimLex999\tconc(w1)\n"
     published.write_text(heading + "".join("\t".join(map(str, row)) + "\n" for row in rows))
-    found = evaluate_words(str(vectors), [str(plain), str(published)])
-    assert found["list"] == found[str(published)] and found["list"]["pairs"] == 3
+    spoken = tmp_path / "spoken.csv"  # as WS-353 has it
+    spoken.write_text("Word 1,Word 2,Human (mean)\n" + "".join(f"{a},{b},{score}\n" for a, b, _, score, _ in rows))
+    found = evaluate_words(str(vectors), [str(plain), str(published), str(spoken)])
+    assert found["list"] == found[str(published)] == found["spoken"]
+    assert found["list"]["pairs"] == 3 and found["list"]["left_out"] == 0
 
 
 def test_every_task_runs_on_static_vectors(vectors: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_what_is_written_is_read(
 ) -> None:
     """Any words, any finite values. The width is small, where text and floats are hardest to tell apart."""
     vectors = data.draw(arrays(np.float32, (len(words), width), elements=VALUE))
-    if binary and all(0x20 <= byte < 0x7F for byte in vectors[0].tobytes()):
+    if binary and all(0x20 <= byte < 0x7F or byte in b"\t\r\n" for byte in vectors[0].tobytes()):
         return  # floats that spell printable text cannot be told from it
     path = tmp_path_factory.mktemp("v") / "vectors"
     write_vectors(path, words, vectors, binary)
@@ -42,6 +42,7 @@ def test_the_ways_of_other_programs_are_read_as_gensim_reads_them(tmp_path: Path
     ways = {
         "fasttext": b"2 2\nkeel 1 2.5 \nmast -3 4e-3 \n",
         "windows": b"2 2\r\nkeel 1 2.5\r\nmast -3 4e-3\r\n",
+        "short-values": "2 2\nüber 1 2.5\n龙骨 -3 4e-3\n".encode(),
         "no-last-newline": b"2 2\nkeel 1 2.5\nmast -3 4e-3",
         "word2vec-c": b"2 2\nkeel " + floats[0] + b"\nmast " + floats[1] + b"\n",
         "gensim": b"2 2\nkeel " + floats[0] + b"mast " + floats[1],
@@ -51,7 +52,7 @@ def test_the_ways_of_other_programs_are_read_as_gensim_reads_them(tmp_path: Path
         path.write_bytes(content)
         theirs = KeyedVectors.load_word2vec_format(str(path), binary=b"2.5" not in content)
         found = read_vectors(path)
-        assert found.words == theirs.index_to_key == ["keel", "mast"], name
+        assert found.words == theirs.index_to_key and len(found.words) == 2, name
         assert np.array_equal(found.vectors, theirs.vectors), name
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
         assert np.array_equal(read_vectors(tmp_path / f"{name}.gz").vectors, theirs.vectors)

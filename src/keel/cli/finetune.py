@@ -23,7 +23,7 @@ def finetune(
     task: Annotated[
         str,
         typer.Argument(
-            metavar="TASK", help="classify, regress, tag, answer, choose or translate; or a recipe file (YAML)."
+            metavar="TASK", help="classify, regress, tag, answer, choose or translate; or a recipe (a name or a YAML file)."
         ),
     ],
     train: Annotated[str, typer.Option(metavar="FILE", help="Labelled data to learn from.")],

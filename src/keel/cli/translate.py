@@ -38,13 +38,15 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines with scores instead of plain lines.")] = False,
 ) -> None:
     """Prints one translation a line, in the given order."""
+    from keel.checkpoint import check_absent
     from keel.stages import translate as stage
+    from keel.text.tables import unicode_lines
 
     if bool(texts) == bool(file):
         raise UserError("translate needs texts, or --file; not both")
-    if attention and Path(attention).exists():
-        raise UserError(f"{attention}: already there; remove it or choose another --attention")
-    given = stage.read_texts(file) if file else list(common.lines_or_arguments(texts or [], blank=True))
+    if attention:
+        check_absent(Path(attention), "--attention")
+    given = unicode_lines(Path(file)) if file else list(common.lines_or_arguments(texts or [], blank=True))
     if attention and len(given) != 1:
         raise UserError(f"--attention draws one text, and {len(given)} were given")
     blank = [number for number, text in enumerate(given, 1) if not text.strip()]

@@ -27,9 +27,13 @@ def propose(
     as_json: common.Json = False,
 ) -> None:
     """Words of your texts that are worth an entry of their own, by the tokens they would save."""
-    from keel.checkpoint import write_file
+    from pathlib import Path
+
+    from keel.checkpoint import check_absent, write_file
     from keel.stages.surgery import propose as run
 
+    if out:
+        check_absent(Path(out))
     with common.progress("vocab", quiet) as report:
         result = run(
             tokenizer,
@@ -41,8 +45,6 @@ def propose(
             report=report,
         )
     if out:
-        from pathlib import Path
-
         write_file(Path(out), "".join(f"{row['word']}\n" for row in result["words"]))
     if as_json:
         common.print_json(result)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keel.checkpoint import write_file
+from keel.checkpoint import check_absent, write_file
 from keel.errors import UserError
 from keel.stages.model import Model
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
@@ -28,6 +28,7 @@ def embed(
     device: str = "auto",
     allow_pickle: bool = False,
 ) -> dict[str, Any]:
+    check_absent(Path(out))
     try:
         numbers = [int(number) for number in layers.split(",")]
     except ValueError:

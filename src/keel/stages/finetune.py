@@ -218,7 +218,8 @@ def build_learner(purpose: Purpose, loaded: Loaded, recipe: TaskRecipe) -> Any:
 
 
 def _open(model: str, allow_pickle: bool) -> Loaded:
-    if not Path(model).exists() and model in names("recipes", ".yaml"):
+    known = model in names("recipes", ".yaml") and isinstance(recipes.load_any(model), recipes.Recipe)
+    if known and not Path(model).exists():
         raise UserError(
             f"{model} is a recipe, not a model folder: give a model that `keel pretrain {model}` made, or add "
             "--tokenizer DIR to start from fresh weights"

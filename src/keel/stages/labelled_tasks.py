@@ -58,5 +58,9 @@ def check_tasks(tasks: Sequence[LabelledTask], same: bool = False) -> None:
         raise UserError("two tasks have the same name")
     for task in tasks:
         recipe = recipes.load_task(task.kind, task.overrides)
-        if not same:
+        if same:
+            continue
+        try:
             read_labelled(recipe, task.train, task.dev)  # trouble in a file is told now, not after hours
+        except UserError as error:
+            raise UserError(f"--task {task.name}: {error}") from None

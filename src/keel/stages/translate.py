@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from keel.interfaces import Window
 from keel.stages.evaluate import answer
 from keel.stages.model import Model
 from keel.tasks.translate import TranslateObjective
-from keel.text.tables import not_unicode, read_lines
 from keel.training.windows import to_rows
 
 
@@ -44,15 +42,6 @@ def open_translator(
     model.task = type(model.task)(config, model.task.data)
     _objective(model).config = config
     return model
-
-
-def read_texts(path: str) -> list[str]:
-    """The lines of a file, blank ones too."""
-    lines = [line.removesuffix("\r") for line in read_lines(Path(path))]
-    for number, line in enumerate(lines, 1):
-        if reason := not_unicode(line):
-            raise UserError(f"{path}, line {number}: {reason}")
-    return lines
 
 
 def translate(model: Model, texts: Sequence[str], report: Callable[[str], None] | None = None) -> list[dict[str, Any]]:

@@ -23,10 +23,10 @@ import torch
 
 from keel import __version__
 from keel.backbones.word2vec import Word2Vec, Word2VecConfig
-from keel.checkpoint import check_free, write_folder
+from keel.checkpoint import check_absent, check_free, write_folder
 from keel.errors import UserError, suggest
 from keel.metrics.correlation import spearman
-from keel.text.tables import not_unicode, read_lines
+from keel.text.tables import unicode_lines
 from keel.text.vector_files import read_vectors, write_vectors
 from keel.tokenizers.words import from_list
 from keel.training.learner import Learner
@@ -118,7 +118,8 @@ def _judge_pairs(found: WordVectors, path: Path) -> dict[str, Any]:
     """Two words, and the first number behind them; a first line without a number is a heading."""
     ours, theirs, left_out = [], [], 0
     for number, line in _lines(path):
-        parts = line.replace(",", " ").split()
+        separator = next((mark for mark in "\t," if mark in line), None)
+        parts = [part.strip() for part in line.split(separator)]
         score = next((float(part) for part in parts[2:] if NUMBER.fullmatch(part)), None)
         if score is None:
             if number == 1 and len(parts) > 2:
@@ -165,9 +166,7 @@ def _judge_analogies(found: WordVectors, path: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(read_lines(path), 1):
-        if reason := not_unicode(line):
-            raise UserError(f"{path}, line {number}: {reason}")
+    for number, line in enumerate(unicode_lines(path), 1):
         if line.strip() and not line.startswith("#"):
             yield number, line.strip()
 
@@ -196,9 +195,9 @@ def _of_model(path: str) -> WordVectors:
 
 def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:
     """Writes word2vec's text or binary format."""
-    found, path = WordVectors.open(model), Path(out)
-    if path.exists():
-        raise UserError(f"{out}: already there; remove it or choose another --out")
+    path = Path(out)
+    check_absent(path)
+    found = WordVectors.open(model)
     broken = next((word for word in found.words if not word or any(c.isspace() for c in word)), None)
     if broken is not None:
         raise UserError(f"{model}: the word {broken!r} has white space in it, which the format has no way to write")
@@ -208,8 +207,9 @@ def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:
 
 def import_words(vectors: str, out: str, lowercase: bool | None = None) -> dict[str, Any]:
     """A model folder from vectors that another program made. `lowercase=None`: if no word has a capital."""
-    found, target = read_vectors(Path(vectors)), Path(out)
+    target = Path(out)
     check_free(target)
+    found = read_vectors(Path(vectors))
     lowercase = all(word == word.lower() for word in found.words) if lowercase is None else lowercase
     tokenizer = from_list(found.words, lowercase)
     backbone = Word2Vec(Word2VecConfig(vocabulary=tokenizer.size, width=found.vectors.shape[1]))

@@ -135,6 +135,15 @@ def read_lines(path: Path, kinds: Sequence[str] = ()) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
+def unicode_lines(path: Path) -> list[str]:
+    """Lines without their ends, blank ones too; a line that is not UTF-8 is an error."""
+    lines = [line.removesuffix("\r") for line in read_lines(path)]
+    for number, line in enumerate(lines, 1):
+        if reason := not_unicode(line):
+            raise UserError(f"{path}, line {number}: {reason}")
+    return lines
+
+
 def not_unicode(text: str, line: int = 0) -> str:
     """Why a text cannot be used, or nothing. `line` is where it begins, 0 if that is not known."""
     if text.isascii() or not (unpaired := UNPAIRED.search(text)):

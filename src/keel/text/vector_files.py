@@ -9,7 +9,8 @@ binary  word2vec.c puts a newline behind each vector, gensim none
 Notable choices
 - Nothing is guessed: a row that is too short or too long, a file that goes on after its last word, and a value that is
   not a number are errors with their line. A reader that lets them pass gives a word the values of another.
-- Which of the two it is, the bytes behind the first word say: of text they are printable, of floats they are not.
+- Which of the two it is, what follows the first word says: decimals up to the end of the line, or bytes that are not
+  even printable.
 - Of a word that stands there twice the first vector counts, as in gensim; how many were passed over is told.
 """
 
@@ -32,6 +33,7 @@ from keel.text.tables import check_file
 HEADER_BYTES = 100
 WORD_BYTES = 10_000  # no word is longer
 PRINTABLE = re.compile(rb"[\t\r\n\x20-\x7e]*")
+DECIMAL = re.compile(rb"[0-9.eE+-]+")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 Content = bytes | mmap.mmap
@@ -64,9 +66,7 @@ def read_vectors(path: Path) -> VectorFile:
         if count * (2 * width + 2) > len(content) - start + 1:
             raise UserError(f"{path}: ends too early for the {count:,} words of {width:,} values that line 1 promises")
         rows = np.empty((count, width), np.float32)
-        first = content.find(b" ", start, start + WORD_BYTES) + 1
-        is_text = PRINTABLE.fullmatch(content[first : first + 4 * width]) is not None
-        words = (_read_text if is_text else _read_binary)(path, content, start, rows)
+        words = (_read_text if _is_text(content, start, width) else _read_binary)(path, content, start, rows)
     fresh = sorted({word: number for number, word in reversed(list(enumerate(words)))}.values())
     doubled = count - len(fresh)
     return VectorFile([words[n] for n in fresh] if doubled else words, rows[fresh] if doubled else rows, doubled)
@@ -101,6 +101,15 @@ def _header(path: Path, content: Content) -> tuple[int, int, int]:
     if min(count, width) < 1:
         raise UserError(f"{path}, line 1: {count} words of {width} values; both numbers must be 1 at least")
     return count, width, end + 1
+
+
+def _is_text(content: Content, start: int, width: int) -> bool:
+    """Whether the first word has its values as decimals in its line, or printable bytes where floats would be."""
+    first = content.find(b" ", start, start + WORD_BYTES) + 1
+    end = content.find(b"\n", first)
+    values = content[first : end if end >= 0 else len(content)].split(maxsplit=width)
+    decimals = len(values) == width and all(DECIMAL.fullmatch(value) for value in values)
+    return decimals or PRINTABLE.fullmatch(content[first : first + 4 * width]) is not None
 
 
 def _read_text(path: Path, content: Content, start: int, rows: np.ndarray) -> list[str]:

@@ -42,6 +42,7 @@ from keel.training.model_folder import Purpose, save_model
 from keel.training.optimizer import optimizer_tensors
 
 GROWING = ("metrics.jsonl", "report.html")  # change when a finished run is made longer, so they have no sums
+BEGUN = ("checkpoints", "recipe.yaml", "metrics.jsonl")  # what a run begins with
 MODEL_FILES_ONLY_HERE = ("state.safetensors", "run.json")  # of no use to a finished model's reader
 
 
@@ -85,8 +86,15 @@ class RunFolder:
         """Refuses to walk over another run, or over anything else."""
         if self.steps() or (self.checkpoints.is_dir() and (self.out / "config.json").exists()):
             raise UserError(f"{self.out} already holds a run; add --resume to go on with it, or choose another --out")
-        if not self.checkpoints.is_dir():  # a run that ended before its first checkpoint left only its log
+        if not self._only_begun():
             checkpoint.check_free(self.out)
+
+    def _only_begun(self) -> bool:
+        """Whether all there is was left by a run that ended before its first checkpoint; the next takes its place."""
+        if not self.checkpoints.is_dir():
+            return False
+        left = [path.name for path in (*self.out.iterdir(), *self.checkpoints.iterdir())]
+        return all(name in BEGUN or name.startswith(checkpoint.TEMPORARY) for name in left)
 
     def begin(self, recipe_yaml: str) -> None:
         self.check_new()
