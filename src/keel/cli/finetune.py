@@ -23,7 +23,8 @@ def finetune(
     task: Annotated[
         str,
         typer.Argument(
-            metavar="TASK", help="classify, regress, tag, answer, choose or translate; or a recipe (a name or a YAML file)."
+            metavar="TASK",
+            help="classify, regress, tag, answer, choose or translate; or a recipe (a name or a YAML file).",
         ),
     ],
     train: Annotated[str, typer.Option(metavar="FILE", help="Labelled data to learn from.")],

@@ -9,6 +9,8 @@ from html import escape
 from typing import Any
 
 CELL, LETTER, EDGE, TITLE = 22, 7.2, 8, 26
+# Not a page's variables: the picture is a file of its own, also for programs that know no style sheets.
+PAPER, INK, CELLS = "#ffffff", "#1a1a1a", "#1d63c4"
 
 
 def heat_map(title: str, rows: list[str], columns: list[str], values: Any) -> str:
@@ -22,25 +24,21 @@ def heat_map(title: str, rows: list[str], columns: list[str], values: Any) -> st
         f'<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(title)}" '
         'font-family="system-ui, sans-serif" font-size="12">',
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="var(--surface, #ffffff)"/>',
-        f'<text x="{EDGE}" y="17" font-size="13" fill="var(--text, #1a1a1a)">{escape(title)}</text>',
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="{PAPER}"/>',
+        f'<text x="{EDGE}" y="17" font-size="13" fill="{INK}">{escape(title)}</text>',
     ]
     for number, name in enumerate(columns):
         x, y = left + CELL * (number + 0.5) + 4, top - 6
         parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" transform="rotate(-90 {x:.1f} {y:.1f})" '
-            f'fill="var(--text, #1a1a1a)">{escape(name)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" transform="rotate(-90 {x:.1f} {y:.1f})" fill="{INK}">{escape(name)}</text>'
         )
     for line, name in enumerate(rows):
         y = top + CELL * line
-        parts.append(
-            f'<text x="{left - 6:.1f}" y="{y + 15:.1f}" text-anchor="end" fill="var(--text, #1a1a1a)">'
-            f"{escape(name)}</text>"
-        )
+        parts.append(f'<text x="{left - 6:.1f}" y="{y + 15:.1f}" text-anchor="end" fill="{INK}">{escape(name)}</text>')
         for column, value in enumerate(values[line]):
             parts.append(
                 f'<rect x="{left + CELL * column:.1f}" y="{y:.1f}" width="{CELL - 1}" height="{CELL - 1}" '
-                f'fill="var(--series-0, #1d63c4)" fill-opacity="{float(value) / largest:.3f}">'
+                f'fill="{CELLS}" fill-opacity="{float(value) / largest:.3f}">'
                 f"<title>{escape(name)} - {escape(columns[column])}: {float(value):.3f}</title></rect>"
             )
     return "".join([*parts, "</svg>"])
