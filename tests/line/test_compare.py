@@ -95,6 +95,8 @@ def test_a_stopped_comparison_goes_on(
         return real(*args, **more)
 
     monkeypatch.setattr(jobs, "finetune", stopping)
+    with pytest.raises(UserError, match="there is no comparison to go on with"):
+        compare_pretraining(names, **given, resume=True)
     with pytest.raises(Stopped, match="--resume"):
         compare_pretraining(names, **given)
     first = (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns

@@ -20,6 +20,7 @@ from keel.stages.model import Model
 from keel.stages.pretrain import pretrain, save_untrained
 from keel.stages.probe import probe
 from keel.stages.words import WordVectors
+from keel.text.senses import read_senses
 from keel.training.model_folder import load_model
 
 SMALL_ELMO = [
@@ -271,6 +272,14 @@ def test_probing_mistakes_are_one_line(
 ) -> None:
     from keel.cli.main import run
 
+    (tmp_path / "odd.jsonl").write_text(
+        '{"text": "a b", "start": 1, "end": 2, "sense": "a"}\n'
+        '{"text": "a b", "start": false, "end": true, "sense": "a"}\n'
+        '{"text": "a b", "start": 2.9, "end": 3, "sense": "a"}\n'
+    )
+    found, rejected = read_senses(str(tmp_path / "odd.jsonl"))
+    assert not found and ["white space" in bad.reason for bad in rejected] == [True, False, False]
+    (tmp_path / "ragged.conll").write_text("the O\nkeel\n\n")
     (tmp_path / "one.jsonl").write_text('{"text": "the keel", "start": 4, "end": 8, "sense": "a"}\n')
     (tmp_path / "empty.conll").write_text("")
     (tmp_path / "alike.conll").write_text("the O\nkeel O\n")
@@ -278,6 +287,7 @@ def test_probing_mistakes_are_one_line(
         (("--train", names, "--dev", tmp_path / "none.conll"), "none.conll: no such file"),
         (("--train", tmp_path / "empty.conll", "--dev", names), "empty.conll"),
         (("--train", tmp_path / "alike.conll", "--dev", names), "alike.conll"),
+        (("--train", tmp_path / "ragged.conll", "--dev", names), "ragged.conll, line 2"),
         (("--train", tmp_path / "one.jsonl", "--dev", tmp_path / "one.jsonl", "--senses"), "two senses"),
     ):
         code = run(["probe", str(untrained), *map(str, words), "--quiet"])

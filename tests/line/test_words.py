@@ -157,6 +157,17 @@ def test_imported_vectors_are_a_model(vectors: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(encoded[1:4], before.vectors[[before.id(word) for word in ("the", "old", "keel")]])
 
 
+def test_words_that_no_text_can_have_are_counted(tmp_path: Path) -> None:
+    """A tokenizer of words cuts at signs: the vector of new_york would never be met."""
+    (tmp_path / "v.txt").write_text("4 2\nkeel 1 2\nnew_york 3 4\ndon't 5 6\nBerlin 7 8\n")
+    kept = import_words(str(tmp_path / "v.txt"), str(tmp_path / "cased"))
+    assert not kept["lowercase"] and (kept["cut_in_texts"], kept["such_as"]) == (2, "new_york don't")
+    small = import_words(str(tmp_path / "v.txt"), str(tmp_path / "uncased"), lowercase=True)
+    assert (small["cut_in_texts"], small["such_as"]) == (3, "new_york don't Berlin")
+    vectors = Model.load(tmp_path / "cased").encode(["keel Berlin new_york"])[0]
+    assert vectors[1].tolist() == [1, 2] and vectors[2].tolist() == [7, 8] and not vectors[3:].any()
+
+
 def test_mistakes_are_one_line(vectors: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from keel.cli.main import run
 

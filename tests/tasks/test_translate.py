@@ -321,7 +321,9 @@ def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.Capt
         (["translate", str(tmp_path / "m")], "needs texts, or --file"),
         (["translate", str(tmp_path / "m"), "dog", "dog", "--attention", "x.svg"], "draws one text"),
         (["translate", str(tmp_path / "m"), "", "--attention", "x.svg"], "nothing to draw"),
-        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "inf"], "a number from 0 up"),
+        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "inf"], "a number from 0 to 10"),
+        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "1000"], "a number from 0 to 10"),
+        ([*start, "--train", f"{tmp_path}/p.tsv,{tmp_path}/p.tsv", "--out", "x"], "p.tsv: is a table by itself"),
         (["translate", str(tmp_path / "tok"), "dog"], "config.json"),
     ):
         code = run(words)

@@ -28,7 +28,7 @@ def test_what_is_written_is_read(
     vectors = data.draw(arrays(np.float32, (len(words), width), elements=VALUE))
     if binary and all(0x20 <= byte < 0x7F or byte in b"\t\r\n" for byte in vectors[0].tobytes()):
         return  # floats that spell printable text cannot be told from it
-    path = tmp_path_factory.mktemp("v") / "vectors"
+    path = tmp_path_factory.mktemp("v") / data.draw(st.sampled_from(["vectors", "vectors.gz"]))
     write_vectors(path, words, vectors, binary)
     found = read_vectors(path)
     assert found.words == words and np.array_equal(found.vectors, vectors) and found.doubled == 0

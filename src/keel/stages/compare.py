@@ -149,6 +149,8 @@ def begin_comparison(folder: Path, plan: dict[str, Any], rests_on: dict[str, str
     """Makes the folder, or checks that it holds the same comparison; how often things are done may have changed."""
     path, content = folder / PLAN, json.dumps({**plan, SOURCES: rests_on}, indent=2)
     if not path.is_file():
+        if resume:
+            raise UserError(f"{folder}: there is no comparison to go on with; start without --resume")
         check_free(folder)
     elif resume:
         _check_same(folder, path.read_text(encoding="utf-8"), content)

@@ -77,8 +77,9 @@ def _probe_tags(
     task = kind(kind.Config(), data.model_copy(update={"length": min(128, loaded.learner.backbone.longest)}))
     given, rejected = task.read(train)
     asked, more = task.read(dev)
-    if not given or not asked:
-        raise UserError(f"{train if not given else dev}: no row can be used")
+    for path, found, bad in ((train, given, rejected), (dev, asked, more)):
+        if not found:
+            raise UserError(f"{path}: no row can be used" + (f"; the first: {bad[0]}" if bad else ""))
     try:
         task = task.settle(given)
     except UserError as error:  # the task knows the examples, but not their file

@@ -106,7 +106,8 @@ def _run(
         folder.log(entry)
         if entry["kind"] == "evaluation":
             figures = [f"{k} {v:.4f}" for k, v in entry.items() if "." in k]
-            progress.note(f"held-out at step {entry['step']:,}: {', '.join(figures)}")
+            found = ", ".join(figures) or "no documents, so there is nothing to judge by"
+            progress.note(f"held-out at step {entry['step']:,}: {found}")
 
     def save(state: loop.State) -> None:
         made_by = {"keel": plan.verb, **facts}

@@ -7,7 +7,6 @@ Notable choice: a blank line of a file stays a blank line, so that line n of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from keel.errors import UserError
 from keel.interfaces import Window
 from keel.stages.evaluate import answer
 from keel.stages.model import Model
-from keel.tasks.translate import TranslateObjective
+from keel.tasks.translate import MOST_PENALTY, TranslateObjective
 from keel.training.windows import to_rows
 
 
@@ -34,8 +33,8 @@ def open_translator(
     model = Model.load(path, allow_pickle, device)
     if model.task is None or model.task.config.kind != "translate":
         raise UserError(f"{path}: this model does not translate; make one with `keel finetune ... translate`")
-    if (beam is not None and beam < 1) or (length_penalty is not None and not 0 <= length_penalty < math.inf):
-        raise UserError("a beam is 1 at least, and a length penalty a number from 0 up")
+    if (beam is not None and beam < 1) or (length_penalty is not None and not 0 <= length_penalty <= MOST_PENALTY):
+        raise UserError(f"a beam is 1 at least, and a length penalty a number from 0 to {MOST_PENALTY:g}")
     asked = {"beam": beam, "length_penalty": length_penalty}
     changes = {name: value for name, value in asked.items() if value is not None}
     config = type(model.task.config)(**(model.task.config.model_dump() | changes))

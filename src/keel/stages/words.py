@@ -83,7 +83,9 @@ class WordVectors:
             found: np.ndarray = self.directions[self.id(word)]
             return found
         vector = self.spelt(word)
-        return vector / max(1e-12, float(np.linalg.norm(vector)))
+        if not vector.any():
+            raise UserError(f"'{word}' has no vector: it is too short for the n-grams that the model knows")
+        return vector / float(np.linalg.norm(vector))
 
     def similar(self, word: str, count: int = 10) -> list[dict[str, Any]]:
         return self._nearest(self.direction(word), [word], count)
@@ -206,18 +208,30 @@ def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:
 
 
 def import_words(vectors: str, out: str, lowercase: bool | None = None) -> dict[str, Any]:
-    """A model folder from vectors that another program made. `lowercase=None`: if no word has a capital."""
+    """A model folder from vectors that another program made. `lowercase=None`: if no word has a capital.
+
+    Words that the tokenizer cuts, or writes small, are never met in a text (`new_york`, `don't`): they are counted."""
     target = Path(out)
     check_free(target)
     found = read_vectors(Path(vectors))
     lowercase = all(word == word.lower() for word in found.words) if lowercase is None else lowercase
-    tokenizer = from_list(found.words, lowercase)
+    try:
+        tokenizer = from_list(found.words, lowercase)
+    except UserError as error:
+        raise UserError(f"{vectors}: {error}") from None
+    first = tokenizer.size - len(found.words)
+    unreachable = [
+        word
+        for n, (word, ids) in enumerate(zip(found.words, tokenizer.encode(found.words), strict=True))
+        if ids.tolist() != [first + n]
+    ]
     backbone = Word2Vec(Word2VecConfig(vocabulary=tokenizer.size, width=found.vectors.shape[1]))
     with torch.no_grad():
         backbone.tokens.weight.zero_()
-        backbone.tokens.weight[tokenizer.size - len(found.words) :] = torch.from_numpy(found.vectors)
+        backbone.tokens.weight[first:] = torch.from_numpy(found.vectors)
     card = f"# {target.name}\n\nMade with Keel {__version__} from the word vectors {Path(vectors).name}.\n"
     with write_folder(target, {"keel": "words import", "vectors": vectors}) as folder:
         save_model(folder, Learner(backbone, {}), tokenizer, card)
     size = {"words": len(found.words), "width": int(found.vectors.shape[1])}
-    return {"out": out, **size, "doubled": found.doubled, "lowercase": lowercase}
+    result = {"out": out, **size, "doubled": found.doubled, "lowercase": lowercase}
+    return result | {"cut_in_texts": len(unreachable), "such_as": " ".join(unreachable[:5])}

@@ -45,6 +45,7 @@ from keel.tokenizers.frame import frame
 
 NOTHING = -1  # fills up the answers of shorter texts
 WORST = 20
+MOST_PENALTY = 10.0
 
 
 class TranslateConfig(BaseModel):
@@ -57,7 +58,7 @@ class TranslateConfig(BaseModel):
     smoothing: float = Field(0.1, ge=0, lt=1, description="share of an answer that is spread over all tokens")
     longest: int = Field(256, ge=2, description="tokens of a translation at the most")
     beam: int = Field(5, ge=1, description="candidates of the search; 1: always the likeliest token")
-    length_penalty: float = Field(0.6, ge=0, description="0: likelier texts win, which are shorter")
+    length_penalty: float = Field(0.6, ge=0, le=MOST_PENALTY, description="0: likelier texts win, which are shorter")
 
 
 class Translate(Task):

@@ -16,6 +16,8 @@ from keel.errors import UserError
 from keel.text.labelled import LabelledData, as_text, read_examples
 from keel.text.tables import TABLES, Rejected, check_file, kind_of, not_unicode, read_lines
 
+COLUMNS = (".csv", ".tsv", ".jsonl")  # tables that can have a column for each side
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -38,6 +40,12 @@ def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pa
     names = two_files(path)
     if names is None:
         return _from_table(path, data, translated)
+    for name in names:
+        if kind_of(Path(name)) in COLUMNS:
+            raise UserError(
+                f"{name}: is a table by itself; two files with a comma between them hold one text in each line. Give "
+                "the table alone, and its columns with --text and --label"
+            )
     left, right = (_lines(name) for name in names)
     if len(left) != len(right):
         shorter, longer = (0, 1) if len(left) < len(right) else (1, 0)
@@ -59,7 +67,7 @@ def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pa
 def _from_table(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
     if not translated and kind_of(Path(path)) not in TABLES:  # one side of two files: whatever.en
         return _alone(path)
-    if translated and kind_of(Path(path)) not in (".csv", ".tsv", ".jsonl"):
+    if translated and kind_of(Path(path)) not in COLUMNS:
         check_file(Path(path))
         raise UserError(
             f"{path}: has no translations. Name two files with a comma between them, as in {path},TRANSLATIONS, or a "

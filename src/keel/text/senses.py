@@ -43,10 +43,12 @@ def _occurrence(fields: dict[str, Any]) -> tuple[Occurrence | None, str]:
     text, sense = as_text(fields["text"]), as_text(fields["sense"])
     if text is None or not sense:
         return None, "no text, or no sense"
-    try:
-        start, end = int(fields["start"]), int(fields["end"])
-    except (TypeError, ValueError):
+    places = [fields["start"], fields["end"]]
+    if any(isinstance(place, bool) or not str(place).isdecimal() for place in places):
         return None, "start and end must be whole numbers"
-    if not 0 <= start < end <= len(text):
+    start, end = map(int, places)
+    if not start < end <= len(text):
         return None, f"characters {start} to {end} are not in a text of {len(text)}"
+    if not text[start:end].strip():
+        return None, f"characters {start} to {end} are white space"
     return Occurrence(text, start, end, as_text(fields.get("word")) or text[start:end].lower(), sense), ""

@@ -49,7 +49,7 @@ class VectorFile:
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: np.ndarray, binary: bool) -> None:
-    with path.open("wb") as file:
+    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
         file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
         for word, vector in zip(words, vectors, strict=True):
             if binary:
