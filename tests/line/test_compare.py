@@ -142,7 +142,14 @@ def test_a_comparison_by_the_clock_can_be_stopped_from_outside(corpus_path: Path
     command = [sys.executable, "-c", "from keel.cli.main import main; main()", "compare", "pretraining", "bert-mini"]
     command += ["roberta-mini", "gpt-mini", "--corpus", str(corpus_path), "--budget", "12s", "--out", str(out)]
     command += ["--at-once", "2", "--threads", "2", "--quiet", *changes]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # As in a terminal: a shell that starts something in the background lets all below it ignore Ctrl-C.
+    running = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     models = [out / f"{name}-seed-1" / "model" for name in ("bert-mini", "roberta-mini")]
     until = time.monotonic() + 60
     while not all(_is_training(model) for model in models) and time.monotonic() < until:
