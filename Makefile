@@ -36,5 +36,8 @@ fix: .venv/ready  ## let ruff mend what it can
 bench: .venv/ready  ## speed against the peers, alternating in one process; TEXT=path measures on your own text
 	$(BIN)/python bench/run.py $(if $(TEXT),--text $(TEXT))
 
-.PHONY: help demo test check fix bench
+golden: .venv/ready  ## short runs of every model and task on BASE and on this tree: the same to the last bit?
+	$(BIN)/python bench/golden.py $(BASE)
+
+.PHONY: help demo test check fix bench golden
 .DEFAULT_GOAL := help
