@@ -29,7 +29,7 @@ check: .venv/ready  ## style, types, import direction
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_imports.py tests/test_repository.py
 
-fix: .venv/ready  ## let ruff mend what it can
+fix: .venv/ready  ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

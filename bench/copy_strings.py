@@ -19,9 +19,9 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from keel.inference.translate import open_translator, translate
 from keel.stages.finetune import finetune
-from keel.stages.translate import open_translator, translate
-from keel.tokenizers.words import from_list
+from keel.tokenizers.whole_words import from_list
 
 TRAINED, LONGEST, EACH = 20, 40, 50
 RECIPE = """
@@ -33,7 +33,7 @@ model:
     heads: 4
     feed_forward: 256
     position: {position}
-    attention_start: {start}
+    attention_init: {start}
     positions: 128
     dropout: 0.0
 """
@@ -69,12 +69,12 @@ def main() -> None:
                         f"training.steps={given.steps}",
                         f"training.evaluate_steps={given.steps}",
                         f"training.seed={seed}",
-                        "training.batch_rows=64",
+                        "training.batch_size=64",
                         "training.learning_rate=1e-3",
-                        "task.smoothing=0.0",
+                        "task.label_smoothing=0.0",
                         "task.dropout=0.0",
                         "encoder.dropout=0.0",
-                        "task.beam=1",
+                        "task.beam_size=1",
                     ],
                     quiet=True,
                 )

@@ -25,12 +25,12 @@ import torch
 import transformers
 
 from keel.catalog import find
+from keel.hugging_face.folder import load_model
 from keel.interfaces import Task, Tokenizer, Window
+from keel.machine import prepare_cpu
 from keel.recipe import TaskRecipe, load_task
 from keel.stages.evaluate import evaluate
 from keel.stages.finetune import finetune
-from keel.training.machine import prepare_cpu
-from keel.training.model_folder import load_model
 
 CLASSES = {
     "classify": transformers.AutoModelForSequenceClassification,
@@ -86,7 +86,7 @@ def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 def settings(given: argparse.Namespace, seed: int, precision: str) -> list[str]:
     """Trainer's defaults have no warm-up."""
-    ours = {"epochs": given.epochs, "seed": seed, "precision": precision, "batch_rows": 16, "warmup": 0}
+    ours = {"epochs": given.epochs, "seed": seed, "precision": precision, "batch_size": 16, "warmup": 0}
     return [*(f"training.{key}={value}" for key, value in ours.items()), "training.learning_rate=5e-5", *given.set]
 
 
@@ -138,7 +138,7 @@ def make_trainer(
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=given.epochs,
-        per_device_train_batch_size=recipe.training.batch_rows,
+        per_device_train_batch_size=recipe.training.batch_size,
         per_device_eval_batch_size=32,
         learning_rate=recipe.training.learning_rate,
         seed=recipe.training.seed,

@@ -5,7 +5,7 @@ In: a git revision. Out: a line for each short run, "same" or what differs; exit
 Each run is some 40 steps through the real command, on text made here, in fp32 on one thread, once with the sources of
 REV (in a temporary worktree) and once with those of the working tree, on the same machine. Compared are the losses of
 every tenth step, the held-out figures, and all tensors of the final model and of its optimizer, by value: a refactoring
-may rename a tensor, but not change it. The runs cover every backbone, objective, packer, optimizer and task.
+may rename or reorder them, but not change one. The runs cover every backbone, objective, packer, optimizer and task.
 
 Notable choice: runs are written with the working tree's recipe keys. A revision from before a key was renamed is given
 the key's old name (`RENAMED`).
@@ -30,7 +30,23 @@ ROOT = Path(__file__).parent.parent
 STEPS = 40
 
 # What older revisions called things: recipe keys, values and names, as they stand in the runs below.
-RENAMED: dict[str, str] = {}
+RENAMED = {
+    "training.micro_batches": "training.slices",
+    "training.parallel_micro_batches": "training.lanes",
+    "training.batch_size": "training.batch_rows",
+    "data.static_masks": "data.copies",
+    "model.backbone.local_window": "model.backbone.neighbourhood",
+    "model.objectives.bidirectional_lm.sample": "model.objectives.both_ways.sample",
+    "bert-mini-causal": "bert-mini-left-to-right",
+    "encoder.frozen": "encoder.use",
+    "encoder.mix_penalty": "encoder.penalty",
+    "encoder.reinit_layers": "encoder.restart",
+    "encoder.freeze_layers": "encoder.freeze",
+    "task.max_length": "task.longest",
+    "task.label_smoothing": "task.smoothing",
+    "task.multi_label": "task.several",
+    "true": "frozen",  # the value of encoder.frozen
+}
 
 SMALL = {
     "model.backbone.layers": 2,
@@ -55,21 +71,25 @@ ELMO = {
     "model.backbone.width": 16,
     "model.backbone.filters": "[[1, 8], [3, 8]]",
     "model.backbone.dropout": 0.1,
-    "model.objectives.both_ways.sample": 64,
+    "model.objectives.bidirectional_lm.sample": 64,
 }
 
 # name: (recipe, corpus, changes)
 PRETRAINING: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "bert": ("bert-tiny", "pieces", {**SMALL, **DROPOUT, "training.slices": 2, "training.lanes": 2}),
-    "roberta": ("roberta-mini", "bytes", {**SMALL, **DROPOUT, "training.slices": 1}),
+    "bert": (
+        "bert-tiny",
+        "pieces",
+        {**SMALL, **DROPOUT, "training.micro_batches": 2, "training.parallel_micro_batches": 2},
+    ),
+    "roberta": ("roberta-mini", "bytes", {**SMALL, **DROPOUT, "training.micro_batches": 1}),
     "albert": ("albert-mini", "pieces", {**SMALL, "model.backbone.embedding_width": 16}),
     "electra": ("electra-mini", "pieces", {**SMALL, **DROPOUT, "model.backbone.embedding_width": 16}),
     "gpt": ("gpt-mini", "pieces", {**SMALL, **DROPOUT}),
-    "modern": ("modern-mini", "pieces", {**SMALL, "model.backbone.neighbourhood": 8, "training.optimizer": "muon"}),
-    "whole-word": ("bert-mini-whole-word", "pieces", {**SMALL, "data.copies": 2, "data.long_phase.length": 48}),
+    "modern": ("modern-mini", "pieces", {**SMALL, "model.backbone.local_window": 8, "training.optimizer": "muon"}),
+    "whole-word": ("bert-mini-whole-word", "pieces", {**SMALL, "data.static_masks": 2, "data.long_phase.length": 48}),
     "span": ("bert-mini-span", "pieces", {**SMALL, "data.packing": "doc-sentences"}),
     "macbert": ("macbert-mini", "pieces", SMALL),
-    "left-to-right": ("bert-mini-left-to-right", "pieces", SMALL),
+    "causal": ("bert-mini-causal", "pieces", SMALL),
     "transformer": ("transformer-tiny", "pieces", {**SMALL, **DROPOUT, "model.backbone.position": "rotary"}),
     "rnn": ("rnn-mini", "pieces", {**WORDS, "model.backbone.width": 32}),
     "word2vec": ("word2vec", "words", {**WORDS, "model.backbone.width": 16}),
@@ -78,25 +98,40 @@ PRETRAINING: dict[str, tuple[str, str, dict[str, Any]]] = {
     "elmo": ("elmo-mini", "words", ELMO),
 }
 
-TUNE = {"training.steps": STEPS, "training.batch_rows": 8, "training.log_steps": 10, "training.learning_rate": 1e-3}
-FROZEN = {"encoder.use": "frozen", "encoder.layers": "mix", "encoder.penalty": 0.01, "encoder.bilstm": "{cells: 8}"}
-TRANSLATE = {**TUNE, "data.length": 24, "training.precision": "fp32", "task.longest": 24}
+TUNE = {"training.steps": STEPS, "training.batch_size": 8, "training.log_steps": 10, "training.learning_rate": 1e-3}
+FROZEN = {
+    "encoder.frozen": "true",
+    "encoder.layers": "mix",
+    "encoder.mix_penalty": 0.01,
+    "encoder.bilstm": "{cells: 8}",
+}
+TRANSLATE = {**TUNE, "data.length": 24, "training.precision": "fp32", "task.max_length": 24}
 
 # name: (model, task, file stem, changes)
 TUNING: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "classify": ("bert", "classify", "topics.tsv", {**TUNE, "task.class_weights": "auto", "task.smoothing": 0.1}),
-    "classify-several": ("roberta", "classify", "several.tsv", {**TUNE, "task.several": True, "task.pooling": "mean"}),
+    "classify": ("bert", "classify", "topics.tsv", {**TUNE, "task.class_weights": "auto", "task.label_smoothing": 0.1}),
+    "classify-several": (
+        "roberta",
+        "classify",
+        "several.tsv",
+        {**TUNE, "task.multi_label": True, "task.pooling": "mean"},
+    ),
     "classify-pairs": ("albert", "classify", "pairs.tsv", {**TUNE, "data.long.strategy": "windows", "data.length": 16}),
-    "classify-layers": ("modern", "classify", "topics.tsv", {**TUNE, "encoder.layer_decay": 0.8, "encoder.restart": 1}),
+    "classify-layers": (
+        "modern",
+        "classify",
+        "topics.tsv",
+        {**TUNE, "encoder.layer_decay": 0.8, "encoder.reinit_layers": 1},
+    ),
     "classify-words": ("word2vec", "classify", "topics.tsv", TUNE),
-    "classify-gpt": ("gpt", "classify", "topics.tsv", {**TUNE, "encoder.freeze": 1}),
+    "classify-gpt": ("gpt", "classify", "topics.tsv", {**TUNE, "encoder.freeze_layers": 1}),
     "regress": ("electra", "regress", "numbers.tsv", {**TUNE, "task.pooling": "attention"}),
     "choose": ("bert", "choose", "choices.jsonl", TUNE),
     "tag": ("bert", "tag", "tags.conll", {**TUNE, "task.crf": True, "data.length": 12}),
     "tag-frozen-elmo": ("elmo", "tag", "tags.conll", {**TUNE, **FROZEN}),
     "tag-frozen-fasttext": ("fasttext", "tag", "tags.conll", {**TUNE, **FROZEN, "task.scheme": "bioes"}),
     "answer": ("bert", "answer", "questions.json", {**TUNE, "data.length": 24}),
-    "translate": ("+transformer-tiny", "translate", "parallel.tsv", {**TRANSLATE, "training.slices": 2}),
+    "translate": ("+transformer-tiny", "translate", "parallel.tsv", {**TRANSLATE, "training.micro_batches": 2}),
     "translate-rotary": ("transformer", "translate", "parallel.tsv", {**TRANSLATE, "training.optimizer": "muon"}),
     "translate-rnn": ("+rnn-mini", "translate", "parallel.tsv", {**TRANSLATE, "task.decoder": "rnn"}),
     "translate-look": ("rnn", "translate", "parallel.tsv", {**TRANSLATE, "task.decoder": "rnn-attention"}),
@@ -207,7 +242,8 @@ def results(run: Path) -> tuple[list[tuple[int, list[float]]], Counter[str]]:
     figures = []
     for line in (run / "metrics.jsonl").read_text().splitlines():
         entry = json.loads(line)
-        figures.append((entry["step"], [v for k, v in entry.items() if "." in k or k in ("loss", "gradient_norm")]))
+        values = [v for k, v in entry.items() if "." in k or k in ("loss", "gradient_norm")]
+        figures.append((entry["step"], sorted(values)))
     from safetensors.torch import load_file
 
     tensors: Counter[str] = Counter()

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from keel.backbones.bert import Bert, BertConfig
+from keel.hugging_face.folder import assemble
 from keel.interfaces import Batch, Rows
-from keel.training.learner import Learner
-from keel.training.model_folder import assemble
+from keel.learner.learner import Learner
 from keel.training.optimizer import make_optimizer
 from keel.training.settings import TrainingSettings
 

@@ -18,11 +18,11 @@ import transformers
 
 from keel.catalog import find
 from keel.corpus.stream import Cursor
+from keel.hugging_face.folder import assemble
 from keel.interfaces import Batch
+from keel.machine import prepare_cpu
+from keel.pretraining.data import open_data
 from keel.recipe import load
-from keel.stages.data import open_data
-from keel.training.machine import prepare_cpu
-from keel.training.model_folder import assemble
 
 ROWS, WARMUP, IGNORED = 32, 0.06, -100
 

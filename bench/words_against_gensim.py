@@ -25,10 +25,10 @@ import torch
 from gensim.models import Word2Vec
 
 from keel.corpus.stream import Cursor
+from keel.pretraining.data import open_data
 from keel.recipe import load
-from keel.stages.data import open_data
 from keel.stages.pretrain import build_learner
-from keel.stages.words import WordVectors, _judge_analogies, _judge_pairs
+from keel.stages.word_vectors import WordVectors, _judge_analogies, _judge_pairs
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def _keel(data, sentences, tokens, given) -> tuple[WordVectors, float]:  # type:
         learner.learn(rows, rate * max(1e-4, 1 - done / total))
         done += len(rows.ids)
     seconds = time.perf_counter() - began
-    table = learner.backbone.token_table().detach().numpy()
+    table = learner.backbone.token_embeddings().detach().numpy()
     special = 5  # the first entries
     return WordVectors(list(data.tokenizer.vocabulary)[special:], table[special:]), seconds
 

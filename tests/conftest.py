@@ -1,5 +1,5 @@
 """What many tests share: a small generated text, a tokenizer and a corpus made from it by the real stages, the real
-command, and a tiny recipe.
+command, a tiny recipe, and small labelled files of every kind.
 
 Everything is generated from a fixed seed and made once per session; nothing is downloaded.
 """
@@ -192,7 +192,7 @@ def finished_run(keel: Command, pretrain: list[str], tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="session")
 def resume_here() -> Callable[[list[str], Path], None]:
-    """Goes on with a run in this process: a new one would only import torch once more."""
+    """Resumes a run in this process: a new one would only import torch once more."""
 
     def resume(pretrain: list[str], out: Path) -> None:
         from keel.cli.main import run
@@ -205,7 +205,7 @@ def resume_here() -> Callable[[list[str], Path], None]:
 @pytest.fixture(scope="session")
 def fingerprints() -> Callable[[Path], tuple[str, str]]:
     """SHA-256 of a finished run's weights and of its last checkpoint's optimizer state."""
-    from keel.checkpoint import sha256
+    from keel.folders import sha256
 
     def of(out: Path) -> tuple[str, str]:
         last = max((out / "checkpoints").glob("step-*"))
@@ -235,7 +235,7 @@ def make_rows() -> Callable[..., Any]:
     """Rows of random ordinary tokens, [CLS] A [SEP] B [SEP], longest first."""
 
     def make(lengths: Sequence[int], size: int, seed: int = 0) -> Any:
-        from keel.interfaces import Rows
+        from keel.values import Rows
 
         source = np.random.default_rng(seed)
         lengths = tuple(sorted(lengths, reverse=True))
@@ -250,5 +250,87 @@ def make_rows() -> Callable[..., Any]:
         answers = {name: source.integers(0, 2, len(lengths)) for name in ("next_sentence", "sentence_order")}
         keys = source.integers(0, 2**63, len(lengths)).astype(np.uint64)
         return Rows(ids, lengths, segments, special, np.ones(total, bool), keys, answers)
+
+    return make
+
+
+WHO = ("captain", "sailor", "carpenter", "gull")
+WHERE = ("harbour", "island", "mast", "keel")
+
+
+def sentence(source: random.Random) -> tuple[str, str, str]:
+    who, place = source.choice(WHO), source.choice(WHERE)
+    return f"The {who} remembers the {place} at dawn.", who, place
+
+
+def table(path: Path, header: str, rows: list[str]) -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def classify(folder: Path, source: random.Random, count: int) -> Path:
+    rows = [f"{text}\t{who}" for text, who, _ in (sentence(source) for _ in range(count))]
+    return table(folder / "classify.tsv", "sentence\tlabel", rows)
+
+
+def regress(folder: Path, source: random.Random, count: int) -> Path:
+    rows = []
+    for _ in range(count):
+        one, other = sentence(source), sentence(source)
+        rows.append(f"{one[0]},{other[0]},{WHO.index(one[1]) + 0.5 * WHERE.index(other[2])}")
+    return table(folder / "regress.csv", "sentence1,sentence2,score", rows)
+
+
+def tag(folder: Path, source: random.Random, count: int) -> Path:
+    lines = []
+    for _ in range(count):
+        text, who, place = sentence(source)
+        for word in [*text[:-1].split(), "."]:
+            label = "B-WHO" if word == who else "B-PLACE" if word == place else "O"
+            lines.append(f"{word} X {label}")
+        lines.append("")
+    path = folder / "tag.conll"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def answer(folder: Path, source: random.Random, count: int) -> Path:
+    paragraphs = []
+    for number in range(count):
+        text, who, place = sentence(source)
+        asked, gold = (("Who remembers?", who), ("What is remembered?", place))[number % 2]
+        found = [{"text": gold, "answer_start": text.index(gold)}]
+        paragraphs.append({"context": text, "qas": [{"id": str(number), "question": asked, "answers": found}]})
+    path = folder / "answer.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), encoding="utf-8")
+    return path
+
+
+def choose(folder: Path, source: random.Random, count: int) -> Path:
+    rows = []
+    for _ in range(count):
+        choices, right = source.sample(WHO, 3), source.randrange(3)
+        choices[right] = source.choice(WHERE)
+        rows.append(json.dumps({"text": "Which is a place?", "choices": choices, "label": right}))
+    path = folder / "choose.jsonl"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+FILES: dict[str, Callable[[Path, random.Random, int], Path]] = {
+    "classify": classify,
+    "regress": regress,
+    "tag": tag,
+    "answer": answer,
+    "choose": choose,
+}
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int, int], Path]:
+    """`labelled("tag", seed, count)`: a file of so many examples."""
+
+    def make(kind: str, seed: int, count: int) -> Path:
+        return FILES[kind](tmp_path_factory.mktemp(kind), random.Random(seed), count)
 
     return make

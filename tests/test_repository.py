@@ -1,11 +1,13 @@
-"""What the pages say is so: trees, commands, links, make targets; and files stay of a size one can read."""
+"""What the pages say is so: the tree, commands, links, make targets; and files and functions stay of a size to read."""
 
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import shlex
 import subprocess
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,16 @@ from keel.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
-LINES_AT_MOST = 450
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+LINES_AT_MOST = 400
+FUNCTION_LINES_AT_MOST = 60
 TREE_LINE = re.compile(r"^(?P<indent> *)(?P<name>[\w.-]+/?)(?: {2,}(?P<comment>.*))?$")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+KEY = re.compile(
+    r"(?<![\w./'])(?:training|data|task|encoder|model\.backbone|model\.objectives)(?:\.[a-z_]\w*+)++(?!\()"
+)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```", re.DOTALL | re.MULTILINE)  # language, file name, text
 
 
 def project_files() -> list[Path]:
@@ -42,12 +50,14 @@ def name_of(path: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return [text for kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
+    return [text for kind, _, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
 
 
 def tree(page: Path) -> dict[str, str]:
     """The paths drawn in a page's tree, with their comments."""
-    (drawing,) = [text for text in blocks(page, "") if "src/keel/" in text]
+    drawings = [text for text in blocks(page, "") if "src/keel/" in text]
+    assert len(drawings) == 1, f"{name_of(page)}: one code block with src/keel/ in it, found {len(drawings)}"
+    (drawing,) = drawings
     found: dict[str, str] = {}
     folders: list[tuple[int, str]] = []
     for line in filter(str.strip, drawing.splitlines()):
@@ -63,18 +73,16 @@ def tree(page: Path) -> dict[str, str]:
 
 
 def expected_in_tree() -> set[str]:
-    """The modules and rooms of the package, and every folder of tests and docs."""
-    names = [name_of(path) for path in project_files()]
-    wanted = {"src/keel/"} | {n for n in names if re.fullmatch(r"src/keel/[a-z]\w*\.py", n)}
-    for name in names:
-        wanted |= {match[0] for match in [re.match(r"(src/keel/|tests/|docs/)\w+/", name)] if match}
-        wanted |= {match[0] for match in [re.match(r"(tests|docs|bench)/", name)] if match}
-    return wanted
+    """The modules that are rooms of their own, and every folder of the package."""
+    package = ROOT / "src" / "keel"
+    files = [path for path in project_files() if path.is_relative_to(package)]
+    modules = {name_of(path) for path in files if path.parent == package and re.fullmatch(r"[a-z]\w*\.py", path.name)}
+    folders = {folder for path in files for folder in path.parents if folder.is_relative_to(package)}
+    return modules | {f"{name_of(folder)}/" for folder in folders}
 
 
-@pytest.mark.parametrize("page", READMES, ids=name_of)
-def test_the_tree_shows_the_folders_that_exist(page: Path) -> None:
-    drawn = tree(page)
+def test_the_tree_shows_the_folders_that_exist() -> None:
+    drawn = tree(ARCHITECTURE)
     assert set(drawn) == expected_in_tree()
     assert all(drawn.values()), [path for path, comment in drawn.items() if not comment]
 
@@ -116,14 +124,97 @@ def test_commands_in_the_pages_exist(page: Path) -> None:
             load(recipe, values.get("overrides") or [])  # an unknown recipe or key raises
 
 
-def test_recipes_in_the_pages_are_valid(tmp_path: Path) -> None:
+def test_recipes_in_the_pages_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from keel import catalog
     from keel.recipe import load
 
+    monkeypatch.setattr(catalog, "_plugins", {})  # what a recipe adds is forgotten again
     for page in pages():
+        folder = tmp_path / name_of(page)
+        folder.mkdir(parents=True)
+        for _, name, text in FENCE.findall(page.read_text(encoding="utf-8")):
+            if name:  # a file that a recipe may name
+                (folder / name).write_text(text, encoding="utf-8")
         for number, text in enumerate(blocks(page, "yaml")):
-            file = tmp_path / f"{page.stem}-{number}.yaml"
+            file = folder / f"recipe-{number}.yaml"
             file.write_text(text, encoding="utf-8")
             load(str(file))
+
+
+def guides() -> list[Path]:
+    return READMES + sorted((ROOT / "docs" / "guide").glob("*.md"))
+
+
+def known_options() -> set[str]:
+    """The options of all verbs."""
+    found = {"--help"}
+    waiting: list[Any] = [typer.main.get_command(app)]
+    while waiting:
+        command = waiting.pop()
+        found |= {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        if hasattr(command, "commands"):
+            context = typer.Context(command)
+            waiting += [command.get_command(context, name) for name in command.list_commands(context)]
+    return found
+
+
+def known_keys() -> set[str]:
+    """The keys of all recipes, of pretraining and of fine-tuning, with those of every member."""
+    from keel import catalog
+    from keel.recipe import Recipe, TaskRecipe
+
+    found: set[str] = set()
+
+    def add(section: str, options: Any) -> None:
+        for name, field in options.model_fields.items():
+            found.add(f"{section}.{name}")
+            for inner in (field.annotation, *typing.get_args(field.annotation)):
+                if hasattr(inner, "model_fields"):
+                    add(f"{section}.{name}", inner)
+
+    for kind in (Recipe, TaskRecipe):
+        for section in ("training", "data", "encoder"):
+            if section in kind.model_fields:
+                add(section, kind.model_fields[section].annotation)
+    for room, section in (("backbones", "model.backbone"), ("tasks", "task")):
+        for name in catalog.names(room):
+            add(section, catalog.find(room, name).Config)
+    for name in catalog.names("objectives"):
+        found.add(f"model.objectives.{name}")
+        add(f"model.objectives.{name}", catalog.find("objectives", name).Config)
+    return found
+
+
+@pytest.mark.parametrize("page", guides(), ids=name_of)
+def test_options_and_keys_that_the_prose_names_exist(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    options = {option for code in re.findall(r"`([^`]+)`", text) for option in OPTION.findall(code)}
+    assert options <= known_options(), f"{name_of(page)} names {sorted(options - known_options())}"
+    keys = set(KEY.findall(page.read_text(encoding="utf-8")))
+    assert keys <= known_keys(), f"{name_of(page)} names {sorted(keys - known_keys())}"
+
+
+@pytest.mark.parametrize("page", guides(), ids=name_of)
+def test_modules_and_functions_that_the_prose_names_exist(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    named = {
+        name for code in re.findall(r"`([^`]+)`", text) for name in re.findall(r"(?<![\w./-])keel(?:\.\w+)+", code)
+    }
+    for name in named - {"keel.safetensors", "keel.commands"}:  # a file, and a group of entry points
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError) as error:
+            pytest.fail(f"{name_of(page)} names {name}: {error}")
+
+
+def test_the_page_about_recipes_lists_every_key() -> None:
+    text = (ROOT / "docs" / "guide" / "recipes.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`([\w.]+)`", text))
+    of_members = ("model.", "task.")  # a page of their own, or the file of the member
+    missing = {key for key in known_keys() if not key.startswith(of_members)} - {
+        key for key in known_keys() if key.rpartition(".")[2] in listed
+    }
+    assert not missing, f"docs/guide/recipes.md does not list {sorted(missing)}"
 
 
 def test_an_invented_option_is_noticed() -> None:
@@ -156,6 +247,17 @@ def test_files_can_be_held_in_the_head() -> None:
     sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "src").rglob("*.py")}
     long = [f"{name_of(path)}: {lines} lines" for path, lines in sizes.items() if lines > LINES_AT_MOST]
     assert not long, f"split these (at most {LINES_AT_MOST} lines): {', '.join(long)}"
+
+
+def test_functions_can_be_held_in_the_head() -> None:
+    long = []
+    for path in sorted((ROOT / "src" / "keel").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES_AT_MOST:
+                    long.append(f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines")
+    assert not long, f"split these (at most {FUNCTION_LINES_AT_MOST} lines):\n" + "\n".join(long)
 
 
 def test_no_file_names_a_place_on_one_machine() -> None:

@@ -1,6 +1,7 @@
 """Keel: from your own text to language encoders that work.
 
 `keel.load(path)` opens a model folder; everything else is reached through the command line or `keel.stages`.
+`keel.add_plugin(file)` adds members of your own.
 Importing this package does nothing: torch is loaded by the first call that needs it.
 """
 
@@ -9,14 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keel.stages.model import Model
+    from keel.inference.model import Model
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "add_plugin", "load"]
 
 
 def load(path: str, **options: Any) -> Model:
     """Opens a Keel or Hugging Face model folder: `keel.load("my-model").fill("Paris is [MASK].")`."""
-    from keel.stages.model import Model
+    from keel.inference.model import Model
 
     return Model.load(path, **options)
+
+
+def add_plugin(file: str) -> list[tuple[str, str]]:
+    """Makes the members that a Python file defines (backbones, tasks, ...) known by name in this process."""
+    from keel import catalog
+
+    return catalog.add_plugin(file)

@@ -9,11 +9,38 @@ works on whole arrays at once, and any single number can be had without the ones
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
+
+
+class Draw(IntEnum):
+    """What a random number is for. The first group is hashed with a row's key, the others with the run's seed."""
+
+    MASKED_TOKENS = 1
+    MASK_ACTION = 2
+    RANDOM_TOKEN = 3
+    REPLACEMENT = 4
+    SPAN_LENGTH = 5
+    NOISE_WORDS = 6
+
+    DOCUMENT_ORDER = 11
+    PACKING = 12
+    ROW_ORDER = 13
+    ROW_KEY = 14
+    DROPOUT = 21
+    FRESH_WEIGHTS = 31
+    EXAMPLE_ORDER = 41
+    EXAMPLE_KEY = 42
+    STEP_ORDER = 43
+    TASK_HEAD = 51
+    HELD_OUT_EXAMPLES = 52
+    EXAMPLE_SUBSET = 53
+    SAMPLED_SOFTMAX = 61
 
 
 def mix(*parts: int | np.ndarray) -> np.ndarray:

@@ -15,52 +15,60 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator
 
 from keel import catalog
+from keel.configs import BackboneConfig, ObjectiveConfig, Options, TaskConfig
 from keel.errors import UserError, suggest
+from keel.learner.frozen_encoder import EncoderSettings
+from keel.renamed_keys import MEMBERS, RECIPES, new_name
 from keel.text.labelled import LabelledData
-from keel.training.encoder import EncoderUse
 from keel.training.settings import FinetuneSettings, TrainingSettings
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class ModelSection(Options):
+    backbone: SerializeAsAny[BackboneConfig]
+    objectives: dict[str, SerializeAsAny[ObjectiveConfig]]
 
 
-class ModelSection(Section):
-    backbone: SerializeAsAny[BaseModel]
-    objectives: dict[str, SerializeAsAny[BaseModel]]
-
-
-class LongPhase(Section):
+class LongPhase(Options):
     length: int = Field(512, ge=8)
-    share: float = Field(0.1, gt=0, lt=1, description="share of the run, at its end, with the longer rows")
+    fraction: float = Field(0.1, gt=0, lt=1, description="share of the run, at its end, with the longer rows")
 
 
-class DataSection(Section):
+class DataSection(Options):
     length: int = Field(128, ge=8, description="tokens in a full row")
-    packing: Literal["pairs", "order", "full-sentences", "doc-sentences"] = Field(
+    packing: str = Field(
         "pairs",
-        description="pairs: for next_sentence; order: for sentence_order; else rows full of sentences",
+        description="how sentences become rows: pairs (for next_sentence), order (for sentence_order), full-sentences, "
+        "doc-sentences, single-sentences",
     )
-    short_share: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
-    random_share: float = Field(0.5, ge=0, le=1, description="share of pairs whose B is from another document")
-    copies: int | None = Field(
+    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
+    random_next_prob: float = Field(0.5, ge=0, le=1, description="share of pairs whose B is from another document")
+    static_masks: int | None = Field(
         None, ge=1, description="static masking: so many masked copies of the rows; null: dynamic"
     )
     long_phase: LongPhase | None = None
-    judge: str | None = Field(
+    eval_recipe: str | None = Field(
         None, description="the recipe whose rows and masks held-out figures are taken with; null: this one"
     )
 
+    @field_validator("packing")
+    @classmethod
+    def _packing_exists(cls, name: str) -> str:
+        if not catalog.known("packers", name):
+            listed = [known.replace("_", "-") for known in catalog.names("packers")]
+            raise ValueError(f"there is no packing called '{name}'.{suggest(name, listed)}")
+        return name
 
-class Named(Section):
+
+class Named(Options):
     name: str
     description: str = ""
+    plugins: list[str] = Field(default_factory=list, description="Python files whose members the recipe uses")
 
     @field_validator("name")
     @classmethod
@@ -76,8 +84,8 @@ class Named(Section):
 class TaskRecipe(Named):
     """For `keel finetune`."""
 
-    task: SerializeAsAny[BaseModel]
-    encoder: EncoderUse = EncoderUse()
+    task: SerializeAsAny[TaskConfig]
+    encoder: EncoderSettings = EncoderSettings()
     data: LabelledData = LabelledData()
     training: FinetuneSettings = FinetuneSettings()
 
@@ -91,8 +99,8 @@ class Recipe(Named):
 
     def with_backbone(self, backbone: Any, where: str) -> Recipe:
         """The same recipe for the backbone of a model that is there, with a pooler where an objective needs one."""
-        pooled = any(catalog.find("objectives", name).looks_at == "rows" for name in self.model.objectives)
-        if "pooler" in type(backbone).model_fields:
+        pooled = any(catalog.find("objectives", name).needs.vectors == "rows" for name in self.model.objectives)
+        if type(backbone).model_fields["pooler"].annotation is bool:
             backbone = backbone.model_copy(update={"pooler": backbone.pooler or pooled})
         recipe = self.model_copy(update={"model": self.model.model_copy(update={"backbone": backbone})})
         _check_lengths(recipe, where)
@@ -100,7 +108,7 @@ class Recipe(Named):
 
     def for_tokenizer(self, size: int, padding: int) -> Recipe:
         """The same recipe with the vocabulary's size settled; a recipe that asks for another size is refused."""
-        asked = self.model.backbone.vocabulary  # type: ignore[attr-defined]
+        asked = self.model.backbone.vocabulary
         if asked not in (None, size):
             raise UserError(
                 f"recipe {self.name}: model.backbone.vocabulary is {asked}, but the corpus' tokenizer has {size} "
@@ -115,8 +123,8 @@ class Recipe(Named):
 def listing() -> list[dict[str, str]]:
     """Name, parent and description of every recipe that comes with Keel."""
     rows = []
-    for name in catalog.names("recipes", ".yaml"):
-        data = _read(catalog.HERE / "recipes" / f"{name}.yaml")
+    for name in catalog.names("recipes"):
+        data = _read(catalog.find("recipes", name))
         rows.append({"name": name, "extends": data.get("extends", ""), "description": data.get("description", "")})
     return rows
 
@@ -141,10 +149,17 @@ def load_task(name_or_path: str, overrides: Sequence[str] = ()) -> TaskRecipe:
 
 
 def load_any(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe | TaskRecipe:
-    data = _inherit(name_or_path)
+    data = _of_task(name_or_path) or _inherit(name_or_path)
     for override in overrides:
         _apply(data, override)
     return parse_task(data, name_or_path) if "task" in data else parse(data, name_or_path)
+
+
+def _of_task(name: str) -> dict[str, Any] | None:
+    """A plug-in's task needs no recipe of its own: what all fine-tuning recipes share, with this task."""
+    if catalog.known("recipes", name) or not (catalog.is_path(name) or catalog.known("tasks", name)):
+        return None
+    return {**_inherit("finetune"), "name": catalog.name_of(name), "description": "", "task": {"kind": name}}
 
 
 def parse_task(data: dict[str, Any], where: str) -> TaskRecipe:
@@ -152,6 +167,8 @@ def parse_task(data: dict[str, Any], where: str) -> TaskRecipe:
     section = data["task"]
     if not isinstance(section, dict) or "kind" not in section:
         raise UserError(f"{where}: 'task' must be a section with a kind, such as {{kind: classify}}")
+    data = dict(data)
+    section = _by_own_name(data, "tasks", section)
     config = catalog.find("tasks", str(section["kind"])).Config
     recipe: TaskRecipe = _validate(TaskRecipe, {**data, "task": _validate(config, section, "task", where)}, "", where)
     return recipe
@@ -168,7 +185,7 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
         raise UserError(
             f"{where}: unknown key {'model.' + min(unknown)!r}.{suggest(min(unknown), ['backbone', 'objectives'])}"
         )
-    backbone = model["backbone"]
+    backbone = _by_own_name(data, "backbones", model["backbone"])
     config = catalog.find("backbones", str(backbone.get("kind", "bert"))).Config
     objectives = {}
     asked = model.get("objectives") or {}
@@ -177,6 +194,9 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     for name, options in asked.items():
         if options is None:
             continue
+        if str(name) in MEMBERS:
+            raise UserError(f"{where}: the objective '{name}' is now called '{MEMBERS[name]}'; change the recipe")
+        name = _by_own_name(data, "objectives", {"kind": str(name)})["kind"]
         objective = catalog.find("objectives", str(name)).Config
         objectives[name] = _validate(objective, options, f"model.objectives.{name}", where)
     if not objectives:
@@ -193,7 +213,7 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
 
 def _check_packing(recipe: Recipe, where: str) -> None:
     for name in recipe.model.objectives:
-        wanted = catalog.find("objectives", name).packing
+        wanted = catalog.find("objectives", name).needs.packing
         if wanted not in (None, recipe.data.packing):
             raise UserError(
                 f"{where}: {name} learns from data.packing={wanted}, found {recipe.data.packing}; change it, or set "
@@ -204,16 +224,16 @@ def _check_packing(recipe: Recipe, where: str) -> None:
 def _check_lengths(recipe: Recipe, where: str) -> None:
     phase = recipe.data.long_phase
     longest = max(recipe.data.length, phase.length if phase else 0)
-    positions = getattr(recipe.model.backbone, "positions", longest)
+    positions = recipe.model.backbone.max_length
     if longest > positions:
         raise UserError(
             f"{where}: data.length {longest} exceeds model.backbone.positions {positions}; lower one or raise the other"
         )
-    slice_tokens = recipe.training.batch_tokens // recipe.training.slices
-    if slice_tokens < longest:
+    micro_batch = recipe.training.batch_tokens // recipe.training.micro_batches
+    if micro_batch < longest:
         raise UserError(
-            f"{where}: training.batch_tokens / training.slices = {slice_tokens} tokens, less than one row of "
-            f"{longest}; raise batch_tokens or lower slices"
+            f"{where}: training.batch_tokens / training.micro_batches = {micro_batch} tokens, less than one row of "
+            f"{longest}; raise batch_tokens or lower micro_batches"
         )
 
 
@@ -227,6 +247,8 @@ def _validate(model: Any, data: Any, prefix: str, where: str) -> Any:
         place = [str(p) for p in first["loc"]]
         key = ".".join([p for p in [prefix, *place] if p])
         if first["type"] == "extra_forbidden":
+            if renamed := new_name(key):
+                raise UserError(f"{where}: the key {key!r} is now {renamed!r}{_new_value(key)}; change it") from None
             known = _known_keys(model, place[:-1])
             raise UserError(f"{where}: unknown key {key!r}.{suggest(place[-1], known)}") from None
         found = "" if first["type"] == "missing" or isinstance(first["input"], dict) else f", found {first['input']!r}"
@@ -252,6 +274,10 @@ def _inherit(name_or_path: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         raise UserError(f"{path}: a recipe cannot extend itself ({' -> '.join(seen)})")
     data = _read(path)
     data.setdefault("name", path.stem)
+    if isinstance(data.get("plugins"), list):
+        data["plugins"] = [str(_beside(path, str(plugin))) for plugin in data["plugins"]]
+        for plugin in data["plugins"]:
+            catalog.add_plugin(plugin)
     parent = data.pop("extends", None)
     if not parent:
         return data
@@ -265,10 +291,36 @@ def _locate(name_or_path: str) -> Path:
         if not path.is_file():
             raise UserError(f"{path}: no such recipe file")
         return path
-    known = catalog.names("recipes", ".yaml")
-    if name_or_path not in known:
-        raise UserError(f"there is no recipe called '{name_or_path}'.{suggest(name_or_path, known)}")
-    return catalog.HERE / "recipes" / f"{name_or_path}.yaml"
+    if name_or_path in RECIPES:
+        raise UserError(f"the recipe '{name_or_path}' is now called '{RECIPES[name_or_path]}'")
+    file: Path = catalog.find("recipes", name_or_path)
+    return file
+
+
+def _beside(recipe: Path, plugin: str) -> Path:
+    """A plug-in's file, which is beside its recipe, or where the command runs."""
+    near = recipe.parent / plugin
+    return (near if near.is_file() else Path(plugin)).resolve()
+
+
+def _by_own_name(data: dict[str, Any], room: str, section: dict[str, Any]) -> dict[str, Any]:
+    """A section whose `kind` may be a path to a plug-in: the plug-in is added, and the kind becomes its own name."""
+    kind = str(section.get("kind", ""))
+    if not catalog.is_path(kind):
+        return section
+    file = str(Path(f"{kind.rpartition('.py')[0]}.py").resolve())
+    names = [name for added, name in catalog.add_plugin(file) if added == room]
+    if len(names) != 1:
+        raise UserError(f"{file}: defines {len(names)} {room}, where one is needed")
+    plugins = data.get("plugins") or []
+    data["plugins"] = plugins if file in plugins else [*plugins, file]
+    return {**section, "kind": names[0]}
+
+
+def _new_value(key: str) -> str:
+    """What else changed with a key."""
+    changed = {"encoder.use": " (true or false)", "model.backbone.attention.look": " (true or false)"}
+    return changed.get(key, "")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""ELMo's parts against torch's own LSTM and formulas written out; and that neither side ever sees the other."""
+"""ELMo's parts against torch's own LSTM and formulas written out; and that neither direction sees the other."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from keel.backbones.elmo import Elmo, ElmoConfig
-from keel.interfaces import Batch, Rows
-from keel.layers.recurrent import Reading, read_sides
+from keel.interfaces import CachedEncoder
+from keel.layers.recurrent.rows import Reading, read_sides
 from keel.layers.word_characters import WordCharacters
-from keel.objectives.both_ways import BothWays, BothWaysConfig
+from keel.learner.learner import Learner, answer_counts
+from keel.objectives.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
 from keel.tokenizers.spelling import BEGIN, END, FIRST_BYTE, spell
-from keel.tokenizers.words import from_list
-from keel.training.learner import Learner
-from keel.training.loop import _objective_sum
+from keel.tokenizers.whole_words import from_list
+from keel.training.loop import weighted_sum
+from keel.values import Batch, Rows
 
 WORDS = ["the", "cat", "sat", "on", "mat", "über", "猫", "antidisestablishmentarianism", "a", "I"]
 LENGTHS = (9, 6, 6, 3, 1)
@@ -27,10 +28,10 @@ FILTERS = [(1, 3), (2, 4), (5, 6)]
 
 
 def model(seed: int = 0, **options: object) -> Elmo:
-    given: dict[str, object] = {"vocabulary": 15, "filters": FILTERS, "cells": 11, "width": 7, "spelling": 12}
+    given: dict[str, object] = {"vocabulary": 15, "filters": FILTERS, "cells": 11, "width": 7, "max_characters": 12}
     elmo = Elmo(ElmoConfig(**(given | {"dropout": 0.0} | options)))  # type: ignore[arg-type]
-    elmo.start(torch.Generator().manual_seed(seed))
-    elmo.meet(from_list(WORDS, lowercase=False))
+    elmo.init_weights(torch.Generator().manual_seed(seed))
+    elmo.attach_tokenizer(from_list(WORDS, lowercase=False))
     with torch.no_grad():
         for parameter in elmo.parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed + 1))
@@ -38,7 +39,7 @@ def model(seed: int = 0, **options: object) -> Elmo:
     return elmo.eval()
 
 
-def test_a_spelling_is_the_bytes_between_two_marks() -> None:
+def test_a_spelling_is_the_bytes_between_two_markers() -> None:
     codes = spell(["ab", "猫", "much longer than that"], 6)
     bytes_of = [FIRST_BYTE + byte for byte in "猫".encode()]
     assert codes[0].tolist() == [BEGIN, FIRST_BYTE + 97, FIRST_BYTE + 98, END, 0, 0]
@@ -47,7 +48,7 @@ def test_a_spelling_is_the_bytes_between_two_marks() -> None:
 
 
 def plain_characters(network: WordCharacters, codes: list[int]) -> Tensor:
-    """One word, as the papers write it: loops over places and filters."""
+    """One word, as the papers write it: loops over positions and filters."""
     table = network.characters.weight
     x = [table[code] if code else torch.zeros(table.shape[1]) for code in codes] + [torch.zeros(table.shape[1])] * 9
     found = []
@@ -60,13 +61,13 @@ def plain_characters(network: WordCharacters, codes: list[int]) -> Tensor:
                 sums.append(inside + bias[number])  # type: ignore[index]
             found.append(torch.relu(torch.stack(sums).max()))
     y = torch.stack(found)
-    for highway in network.highways:
+    for highway in network.highway_layers:
         gate = torch.sigmoid(highway.gate.weight @ y + highway.gate.bias)  # type: ignore[union-attr, operator]
         y = gate * torch.relu(highway.change.weight @ y + highway.change.bias) + (1 - gate) * y  # type: ignore
     return network.projection.weight @ y + network.projection.bias
 
 
-def test_characters_highways_and_projection_are_the_formulas() -> None:
+def test_characters_highways_and_projection_equal_the_formulas() -> None:
     elmo = model()
     codes = spell(WORDS, 12)
     with torch.no_grad():
@@ -87,7 +88,7 @@ def plain_lstm(network: torch.nn.LSTM, x: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def test_rows_are_read_as_the_formulas_and_torch_read_them_one_by_one(make_rows: Callable[..., Rows]) -> None:
+def test_flat_rows_equal_the_formulas_and_torch_row_by_row(make_rows: Callable[..., Rows]) -> None:
     batch = Batch.of(make_rows(LENGTHS, 15), {})
     torch.manual_seed(3)
     network, x = torch.nn.LSTM(5, 11, proj_size=4), torch.randn(sum(LENGTHS), 5)
@@ -110,14 +111,14 @@ def test_layers_are_stacked_as_published(make_rows: Callable[..., Rows]) -> None
         ahead = first.forwards(x)[0]  # type: ignore[operator]
         back = first.backwards(x.flip(0))[0]  # type: ignore[operator]
         top = second.forwards(ahead)[0] + ahead, (second.backwards(back)[0] + back).flip(0)  # type: ignore[operator]
-        layers = elmo(batch, every_layer=True).layers
+        layers = elmo(batch, all_layers=True).layers
     expected = [torch.cat([x, x], 1), torch.cat([ahead, back.flip(0)], 1), torch.cat(top, 1)]
     assert all(float((a - b).abs().max()) <= 1e-5 for a, b in zip(layers, expected, strict=True))
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 12), st.data())
-def test_neither_side_sees_the_other(length: int, data: st.DataObject) -> None:
+def test_neither_direction_sees_the_other(length: int, data: st.DataObject) -> None:
     elmo = model(data.draw(st.integers(0, 3)))
     ids = np.array(data.draw(st.lists(st.integers(0, 14), min_size=length, max_size=length)))
     place = data.draw(st.integers(0, length - 1))
@@ -128,15 +129,15 @@ def test_neither_side_sees_the_other(length: int, data: st.DataObject) -> None:
         keys = np.zeros(1, np.uint64)
         row = Rows(words, (length,), np.zeros(length, int), np.zeros(length, bool), np.ones(length, bool), keys)
         with torch.no_grad():
-            return list(elmo(Batch.of(row, {}), every_layer=True).layers[1:])
+            return list(elmo(Batch.of(row, {}), all_layers=True).layers[1:])
 
     for before, after in zip(layers(ids), layers(other), strict=True):
         changed = ((before - after).abs() > 1e-6).reshape(length, 2, -1).any(2)
-        assert not changed[:place, 0].any(), "from the left, a word is not seen before it comes"
+        assert not changed[:place, 0].any(), "from the left, a word is not seen before its position"
         assert not changed[place + 1 :, 1].any(), "from the right likewise"
 
 
-def test_words_without_an_entry_are_read_by_their_spelling() -> None:
+def test_words_outside_the_vocabulary_are_read_by_their_spelling() -> None:
     elmo, tokenizer = model(), from_list(WORDS, lowercase=False)
     tokenizer.open = True
     learner = Learner(elmo, {})
@@ -147,15 +148,15 @@ def test_words_without_an_entry_are_read_by_their_spelling() -> None:
     flags = np.zeros(7, bool)
     rows = Rows(ids[order], lengths, flags.astype(int), flags, ~flags, np.zeros(3, np.uint64))
     with torch.no_grad():
-        found = elmo(learner.prepare(rows, tokenizer), every_layer=True).layers[0]
+        found = elmo(learner.prepare(rows, tokenizer), all_layers=True).layers[0]
         zebra, quagga = elmo.characters(torch.from_numpy(spell(["zebra", "quagga"], 12)))
     for place, word in ((1, zebra), (6, zebra), (4, quagga)):
         assert float((found[place] - torch.cat([word, word])).abs().max()) <= 1e-5
     assert tokenizer.token(int(ids[1])) == "zebra"
 
 
-def both_ways(elmo: Elmo, **options: object) -> BothWays:
-    objective = BothWays(BothWaysConfig(**options), elmo)  # type: ignore[arg-type]
+def bidirectional_lm(elmo: Elmo, **options: object) -> BidirectionalLM:
+    objective = BidirectionalLM(BidirectionalLMConfig(**options), elmo)  # type: ignore[arg-type]
     torch.manual_seed(5)
     with torch.no_grad():
         for parameter in objective.parameters():
@@ -163,10 +164,10 @@ def both_ways(elmo: Elmo, **options: object) -> BothWays:
     return objective
 
 
-def test_losses_are_of_the_next_word_and_the_one_before(make_rows: Callable[..., Rows]) -> None:
+def test_losses_are_of_the_next_and_of_the_previous_word(make_rows: Callable[..., Rows]) -> None:
     elmo, rows = model(), make_rows(LENGTHS, 15)
-    objective = both_ways(elmo)
-    learner = Learner(elmo, {"both_ways": objective}).eval()
+    objective = bidirectional_lm(elmo)
+    learner = Learner(elmo, {"bidirectional_lm": objective}).eval()
     with torch.no_grad():
         batch = learner.prepare(rows, from_list(WORDS, lowercase=False))
         scores, states = learner(batch), elmo(batch).vectors
@@ -178,25 +179,25 @@ def test_losses_are_of_the_next_word_and_the_one_before(make_rows: Callable[...,
                         half = states[place].chunk(2)[way]
                         logits = objective.table.weight @ half + objective.bias  # type: ignore[union-attr]
                         sums[way] -= float(logits.log_softmax(0)[rows.ids[place + step]])
-    assert math.isclose(float(scores["both_ways"].loss), sums[0], rel_tol=1e-5)
-    assert math.isclose(float(scores["both_ways.backward"].loss), sums[1], rel_tol=1e-5)
+    assert math.isclose(float(scores["bidirectional_lm"].loss), sums[0], rel_tol=1e-5)
+    assert math.isclose(float(scores["bidirectional_lm.backward"].loss), sums[1], rel_tol=1e-5)
 
 
-def test_a_sample_of_the_vocabulary_teaches_the_same_on_average(make_rows: Callable[..., Rows]) -> None:
-    """Its gradient, over many samples, is that of the whole softmax, as nearly as a sample of that size allows."""
+def test_the_sampled_softmax_has_the_same_gradient_on_average(make_rows: Callable[..., Rows]) -> None:
+    """Over many samples it is that of the full softmax, as nearly as a sample of that size allows."""
     elmo, tokenizer = model(), from_list(WORDS, lowercase=False)
-    whole, sampled = both_ways(elmo), both_ways(elmo, sample=64)
+    whole, sampled = bidirectional_lm(elmo), bidirectional_lm(elmo, sample=64)
     counts = np.arange(1, 16) ** 2
     for objective in (whole, sampled):
-        objective.meet(counts, tokenizer)
+        objective.attach_corpus(tokenizer, counts.copy)
 
-    def gradient(objective: BothWays, key: int) -> Tensor:
+    def gradient(objective: BidirectionalLM, key: int) -> Tensor:
         rows = make_rows(LENGTHS, 15)
         keyed = Rows(rows.ids, rows.lengths, rows.segments, rows.special, rows.word_starts, rows.keys + np.uint64(key))
-        learner = Learner(elmo, {"both_ways": objective}).train()
+        learner = Learner(elmo, {"bidirectional_lm": objective}).train()
         learner.zero_grad()
         batch = learner.prepare(keyed, tokenizer)
-        _objective_sum(learner, learner(batch), learner.answer_counts(batch)).backward()
+        weighted_sum(learner(batch), answer_counts(batch)).backward()
         return objective.table.weight.grad.clone()  # type: ignore[union-attr]
 
     exact = gradient(whole, 0)
@@ -205,13 +206,13 @@ def test_a_sample_of_the_vocabulary_teaches_the_same_on_average(make_rows: Calla
     assert 0.9 < float(mean.norm() / exact.norm()) < 1.1
 
 
-def test_output_vectors_may_be_made_of_characters(make_rows: Callable[..., Rows]) -> None:
+def test_output_vectors_from_characters(make_rows: Callable[..., Rows]) -> None:
     """C(spelling) + M c, for all words and for some."""
     elmo = model()
-    objective = both_ways(elmo, output="characters", correction=5)
+    objective = bidirectional_lm(elmo, output="characters", correction=5)
     with torch.no_grad():
-        every = objective._vectors(elmo)
-        some = objective._vectors(elmo, torch.tensor([3, 11]))
-        own = objective.corrections.weight @ objective.widen.weight.t()
+        every = objective._vectors(CachedEncoder(elmo))
+        some = objective._vectors(CachedEncoder(elmo), torch.tensor([3, 11]))
+        own = objective.corrections.weight @ objective.projection.weight.t()
         spelt = objective.characters(elmo.spellings)
     assert torch.allclose(every, spelt + own, atol=1e-5) and torch.allclose(some, every[[3, 11]], atol=1e-5)

@@ -1,9 +1,8 @@
-"""Words from n-grams: which parts a word has, what a word without an entry is, and that the loops are the formulas."""
+"""fastText: which n-grams a word has, what an unseen word's vector is, and that the loops equal the formulas."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from hypothesis import strategies as st
 
 from keel.backbones.fasttext import PARTS, FastText, FastTextConfig
 from keel.errors import UserError
-from keel.interfaces import Rows
+from keel.learner.learner import Learner
 from keel.objectives.cbow import Cbow, CbowConfig
 from keel.objectives.skip_gram import SkipGram, SkipGramConfig
 from keel.recipe import load
 from keel.tokenizers.spelling import grams, spell, unspell
-from keel.tokenizers.words import from_list
-from keel.training.learner import Learner
+from keel.tokenizers.whole_words import from_list
+from keel.values import Rows
 
 WORDS = ["keel", "keels", "heel", "mast", "a", "sailor", "sailing", "港口"]
 KINDS = {"skip_gram": (SkipGram, SkipGramConfig), "cbow": (Cbow, CbowConfig)}
@@ -28,20 +27,20 @@ KINDS = {"skip_gram": (SkipGram, SkipGramConfig), "cbow": (Cbow, CbowConfig)}
 def make(buckets: int = 1000) -> FastText:
     model = FastText(FastTextConfig(vocabulary=13, width=8, buckets=buckets))
     model.rows.weight.data.normal_(0, 0.5, generator=torch.Generator().manual_seed(1))
-    model.meet(from_list(WORDS, lowercase=True))
+    model.attach_tokenizer(from_list(WORDS, lowercase=True))
     return model
 
 
-def all_grams(word: str, least: int, most: int) -> list[str]:
+def all_grams(word: str, min_n: int, max_n: int) -> list[str]:
     marked = f"<{word}>"
-    return [marked[i : i + n] for n in range(least, most + 1) for i in range(len(marked) - n + 1) if n < len(marked)]
+    return [marked[i : i + n] for n in range(min_n, max_n + 1) for i in range(len(marked) - n + 1) if n < len(marked)]
 
 
 @given(st.text(max_size=12), st.integers(1, 4), st.integers(0, 3))
-def test_a_word_has_the_published_ngrams(word: str, least: int, more: int) -> None:
-    """Numbers stand for n-grams: as many, and equal where the n-grams are equal."""
-    expected = all_grams(word, least, least + more)
-    found = grams(word, least, least + more, 1 << 40)
+def test_a_word_has_the_published_ngrams(word: str, min_n: int, more: int) -> None:
+    """N-grams are numbers: as many, and equal where the n-grams are equal."""
+    expected = all_grams(word, min_n, min_n + more)
+    found = grams(word, min_n, min_n + more, 1 << 40)
     assert len(found) == len(expected)
     assert len(set(found)) == len(set(expected)), "of 2^32 numbers, a dozen n-grams share none"
 
@@ -57,13 +56,13 @@ def test_a_word_is_the_mean_of_its_parts_and_an_unseen_one_of_its_ngrams() -> No
     rows = model.rows.weight.detach()
     for id, word in enumerate(WORDS, 5):
         mine = [id, *(13 + n for n in grams(word, 3, 6, 1000))][:PARTS]
-        torch.testing.assert_close(model.token_table()[id].detach(), rows[mine].mean(0))
+        torch.testing.assert_close(model.token_embeddings()[id].detach(), rows[mine].mean(0))
     parts = [13 + n for n in grams("keelson", 3, 6, 1000)]
     torch.testing.assert_close(model.vector_of("keelson").detach(), rows[parts[:PARTS]].mean(0))
     assert float(model.vector_of("").detach().abs().sum()) == 0, "nothing is made of nothing"
 
 
-def test_tasks_see_unseen_words_by_their_ngrams() -> None:
+def test_unseen_words_in_a_batch_are_the_mean_of_their_ngrams() -> None:
     model, tokenizer = make(), from_list(WORDS, lowercase=True)
     tokenizer.open = True
     (ids,) = tokenizer.encode(["keel keelson mast"])
@@ -72,11 +71,11 @@ def test_tasks_see_unseen_words_by_their_ngrams() -> None:
     with torch.no_grad():
         vectors = model(Learner(model, {}).prepare(rows, tokenizer)).vectors
         torch.testing.assert_close(vectors[1], model.vector_of("keelson"))
-        torch.testing.assert_close(vectors[[0, 2]], model.token_table()[[5, 8]])
+        torch.testing.assert_close(vectors[[0, 2]], model.token_embeddings()[[5, 8]])
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_the_loops_move_every_part_by_the_whole_correction(kind: str) -> None:
+def test_the_loops_update_every_part_by_the_full_gradient(kind: str) -> None:
     """One pair by hand, without noise: window 1, two words."""
     torch.set_num_threads(1)
     model = make()
@@ -85,7 +84,7 @@ def test_the_loops_move_every_part_by_the_whole_correction(kind: str) -> None:
     made.out.data.normal_(0, 0.5, generator=torch.Generator().manual_seed(2))
     counts = np.zeros(13, np.int64)
     counts[[5, 8]] = 10
-    made.meet(counts, from_list(WORDS, lowercase=True))
+    made.attach_corpus(from_list(WORDS, lowercase=True), counts.copy)
     rows, outputs = (table.detach().double().numpy().copy() for table in (model.rows.weight, made.out))
     parts = {id: [int(p) for p in model.parts[id] if p >= 0] for id in (5, 8)}
     _, noise = made._keep_and_noise()
@@ -116,14 +115,14 @@ def test_the_loops_move_every_part_by_the_whole_correction(kind: str) -> None:
             outputs[target] += sign * (1 - chance) * 0.1 * v
         for part in parts[near]:
             rows[part] += move
-    score = made.learn(model, given, 0.1)[made.name]
+    score = made.update(model, given, 0.1)[made.name]
     assert score.count == 2 and float(score.loss) == pytest.approx(loss, rel=5e-3)
     np.testing.assert_allclose(model.rows.weight.detach().numpy(), rows, atol=2e-3)
     np.testing.assert_allclose(made.out.detach().numpy(), outputs, atol=2e-3)
 
 
-def test_impossible_sizes_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"model\.backbone\.least.*greater than or equal to 1, found 0"):
-        load("fasttext", ["model.backbone.least=0"])
-    with pytest.raises(UserError, match="n-grams of 5 characters at least and 4 at most are none"):
-        load("fasttext", ["model.backbone.least=5", "model.backbone.most=4"])
+def test_impossible_sizes_are_one_line() -> None:
+    with pytest.raises(UserError, match=r"model\.backbone\.min_n.*greater than or equal to 1, found 0"):
+        load("fasttext", ["model.backbone.min_n=0"])
+    with pytest.raises(UserError, match="min_n 5 is above max_n 4"):
+        load("fasttext", ["model.backbone.min_n=5", "model.backbone.max_n=4"])

@@ -59,11 +59,24 @@ def commands() -> list[list[str]]:
 
     def walk(command: Any, path: list[str]) -> None:
         found.append(path)
-        for name, inner in getattr(command, "commands", {}).items():
-            walk(inner, [*path, name])
+        if isinstance(command, common.Group):
+            context = typer.Context(command)
+            for name in command.list_commands(context):
+                walk(command.get_command(context, name), [*path, name])
 
     walk(typer.main.get_command(app), [])
     return found
+
+
+def test_the_verbs_are_listed_in_the_order_they_are_used() -> None:
+    line = "doctor demo tokenizer corpus recipe pretrain fill generate words finetune evaluate predict translate embed "
+    line += "probe compare vocab extend-positions"
+    assert [path[0] for path in commands() if len(path) == 1] == line.split()
+
+
+def test_every_file_in_commands_is_a_verb() -> None:
+    files = {file.stem for file in (Path(common.__file__).parent / "commands").glob("[!_]*.py")}
+    assert files == {path[0].replace("-", "_") for path in commands() if len(path) == 1}
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)

@@ -15,6 +15,7 @@ import pytest
 
 import keel
 from keel.cli import common
+from keel.cli.commands import compare
 from keel.cli.main import run
 
 
@@ -29,10 +30,15 @@ class Stage:
         return self.result
 
 
-def put(monkeypatch: pytest.MonkeyPatch, module: str, name: str, result: Any) -> Stage:
-    fake, stage = types.ModuleType(module), Stage(result)
-    setattr(fake, name, stage)
+def put_module(monkeypatch: pytest.MonkeyPatch, module: str, **members: Any) -> None:
+    fake = types.ModuleType(module)
+    vars(fake).update(members)
     monkeypatch.setitem(sys.modules, module, fake)
+
+
+def put(monkeypatch: pytest.MonkeyPatch, module: str, name: str, result: Any) -> Stage:
+    stage = Stage(result)
+    put_module(monkeypatch, module, **{name: stage})
     return stage
 
 
@@ -146,7 +152,17 @@ def test_pretrain_steps_is_an_override_and_comes_last(monkeypatch: pytest.Monkey
         ("keel.stages.finetune", "finetune", "finetune m classify --train t --dev d --out o --text 1 --epochs 2"),
         ("keel.stages.evaluate", "evaluate", "evaluate m --data d --strict"),
         ("keel.stages.embed", "embed", "embed m --file f --out o.npy --layers 1,2"),
-        ("keel.stages.demo", "demo", "demo"),
+        ("keel.stages.probe", "probe", "probe m --train t --dev d --json"),
+        ("keel.stages.surgery", "propose", "vocab propose t x --json"),
+        ("keel.stages.surgery", "shrink_vocabulary", "vocab shrink m x --out o"),
+        ("keel.stages.surgery", "extend_positions", "extend-positions m --to 2048 --out o"),
+        ("keel.stages.word_vectors", "evaluate_words", "words evaluate m --similarity s"),
+        ("keel.stages.word_vectors", "export_words", "words export m --out o"),
+        ("keel.stages.word_vectors", "import_words", "words import v --out o --cased"),
+        ("keel.pretraining.held_out", "evaluate_on_corpus", "evaluate m --corpus c --eval-recipe gpt-mini"),
+        ("keel.comparing.recipes", "compare_pretraining", "compare pretraining a --corpus c --out o --json"),
+        ("keel.comparing.lineage", "compare_lineage", "compare lineage a --out o --seeds-of a=2 --sizes 1,2 --json"),
+        ("keel.demo.demo", "demo", "demo"),
         ("keel.stages.doctor", "examine", "doctor"),
     ],
 )
@@ -157,6 +173,99 @@ def test_the_stages_take_what_the_verbs_pass(
     stage = put(monkeypatch, module, name, {"checks": []})
     assert run(line.split()) == 0
     signature.bind(*stage.args, **stage.options)
+
+
+def test_evaluate_and_compare_pass_the_recipe_that_packs_and_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = put(monkeypatch, "keel.pretraining.held_out", "evaluate_on_corpus", {})
+    line = "evaluate m --corpus c --eval-recipe gpt-mini"
+    assert run(line.split()) == 0
+    assert stage.args == ("m", "c") and stage.options["eval_recipe"] == "gpt-mini"
+    monkeypatch.setattr(compare, "_tasks", lambda given, settings: [])
+    stage = put(monkeypatch, "keel.comparing.recipes", "compare_pretraining", {})
+    line = "compare pretraining a b --corpus c --out o --eval-recipe gpt-mini --json"
+    assert run(line.split()) == 0
+    assert stage.args == (["a", "b"],) and stage.options["eval_recipe"] == "gpt-mini"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("evaluate m", "--data FILE"),
+        ("evaluate m --data d --corpus c", "--data FILE"),
+        ("predict m", "needs texts"),
+        ("predict m text --file f", "not both"),
+        ("translate m", "needs texts"),
+        ("compare lineage a --out o --sizes many", "--sizes many"),
+        ("compare lineage a --out o --sizes 0", "at least 1"),
+        ("compare lineage a --out o --seeds-of a", "MEMBER=N"),
+        ("vocab shrink m x", "--out"),
+        ("vocab extend m no-such-file --out o", "no such file"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(
+    line: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_module(monkeypatch, "keel.stages.evaluate", predict=None)
+    put_module(monkeypatch, "keel.inference.tasks", answer=None, open_task=None)
+    put_module(monkeypatch, "keel.inference.translate")
+    monkeypatch.setattr(compare, "_tasks", lambda given, settings: [])
+    put(monkeypatch, "keel.comparing.lineage", "compare_lineage", {})
+    assert run(line.split()) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+@dataclass
+class Usage:
+    python: str
+    several_texts: bool
+
+
+@dataclass
+class Pairs:
+    """A fine-tuned model whose task takes one text, or two."""
+
+    usage: Usage
+
+    @property
+    def task(self) -> Pairs:
+        return self
+
+    def need_task(self) -> Pairs:
+        return self
+
+    def example(self, given: Any) -> Any:
+        return given
+
+
+@pytest.mark.parametrize(
+    ("several", "words", "given"),
+    [
+        (False, ["one", "two"], ["one", "two"]),
+        (False, ["one", "--pair", "two"], [("one", "two")]),
+        (True, ['["one", "two"]'], [["one", "two"]]),
+    ],
+)
+def test_predict_takes_texts_pairs_and_lists(
+    several: bool,
+    words: list[str],
+    given: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    put_module(monkeypatch, "keel.stages.evaluate", predict=None)
+    put_module(
+        monkeypatch,
+        "keel.inference.tasks",
+        open_task=lambda *args, **options: Pairs(Usage('("A.", "B.")', several)),
+        answer=lambda model, examples, report: [{"given": example} for example in examples],
+    )
+    assert run(["predict", "m", *words]) == 0
+    lines = [json.loads(line)["given"] for line in capsys.readouterr().out.splitlines()]
+    assert lines == json.loads(json.dumps(given))
+    if several:
+        assert run(["predict", "m", "one"]) == 2
+        assert '["A.", "B."]' in capsys.readouterr().err
 
 
 class Model:

@@ -1,4 +1,4 @@
-"""Building: the corpus holds exactly the documents' tokens, whatever the workers, the chunks and the crashes."""
+"""Building: the corpus contains exactly the tokens of the documents, whatever the workers, chunks and crashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.corpus import build as building
-from keel.corpus.build import Progress, build
+from keel.corpus.build import BuildProgress, build
 from keel.corpus.store import Corpus
 from keel.errors import UserError
 from keel.text import readers
@@ -80,7 +80,7 @@ def long_texts(count: int, seed: int = 0) -> list[str]:
 
 @SAME_FOLDER
 @given(texts=TEXTS, chunk=st.integers(1, 600), piece=st.integers(8, 200), language=st.sampled_from(["en", "zh"]))
-def test_the_corpus_holds_what_encoding_each_sentence_gives(
+def test_the_corpus_contains_the_tokens_of_each_sentence(
     tmp_path: Path, tokenizer: WordPiece, texts: list[str], chunk: int, piece: int, language: str
 ) -> None:
     folder = new_folder(tmp_path)
@@ -174,7 +174,7 @@ def test_a_long_document_rejected_late_leaves_no_trace(
         assert one.read_bytes() == two.read_bytes()
 
 
-def test_nothing_kept_is_told_and_leaves_nothing(tmp_path: Path, tokenizer: WordPiece) -> None:
+def test_a_build_that_keeps_nothing_is_an_error_and_leaves_no_folder(tmp_path: Path, tokenizer: WordPiece) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"body": "x"}\n{"body": "y"}\n\n')
     with pytest.raises(UserError, match=r"a\.jsonl: nothing to keep; 2 of 3 .*no column 'text': the record has 'body'"):
@@ -182,7 +182,7 @@ def test_nothing_kept_is_told_and_leaves_nothing(tmp_path: Path, tokenizer: Word
     assert not (tmp_path / "out").exists()
 
 
-def test_copies_fall_on_the_same_side(tmp_path: Path, tokenizer: WordPiece) -> None:
+def test_copies_are_in_the_same_split(tmp_path: Path, tokenizer: WordPiece) -> None:
     texts = [f"Document {number}." for number in range(200)]
     many = write_jsonl(tmp_path / "a.jsonl", [*texts, *texts[::-1]])
     build([many], tokenizer, tmp_path / "out", held_out=0.3)
@@ -200,7 +200,7 @@ def test_two_documents_are_enough_to_hold_one_out(tmp_path: Path, tokenizer: Wor
 def test_workers_change_no_byte(tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "CHUNK_BYTES", 4000)
     files = [write_jsonl(tmp_path / "a.jsonl", long_texts(300)), *bad_inputs(tmp_path / "in")]
-    seen: list[Progress] = []
+    seen: list[BuildProgress] = []
     one = build(files, tokenizer, tmp_path / "one", workers=1, report=seen.append)
     two = build(files, tokenizer, tmp_path / "two", workers=2)
     assert one == two
@@ -210,7 +210,7 @@ def test_workers_change_no_byte(tmp_path: Path, tokenizer: WordPiece, monkeypatc
     assert seen[-1].documents == one["kept"] and seen[-1].tokens == Corpus.open(tmp_path / "two").tokens
 
 
-def test_the_language_is_found(tmp_path: Path, tokenizer: WordPiece) -> None:
+def test_the_language_is_detected(tmp_path: Path, tokenizer: WordPiece) -> None:
     chinese = write_jsonl(tmp_path / "zh.jsonl", ["", *([SENTENCES[2]] * 3)])
     english = write_jsonl(tmp_path / "en.jsonl", [*([SENTENCES[0]] * 20), SENTENCES[2]])
     for source, language in ((chinese, "zh"), (english, "en")):
@@ -246,22 +246,22 @@ def report(progress):
 if __name__ == "__main__":
     os.fsync = fsync
     building.CHUNK_BYTES, building.JOURNAL_SECONDS = 3000, 0.0
-    store.Writer.__init__.__defaults__ = (4000,)  # tokens in a shard
+    store.CorpusWriter.__init__.__defaults__ = (4000,)  # tokens in a shard
     building.build(files, WordPiece.load(tokenizer), out, workers=int(workers), report=report)
 """
 
 
 @pytest.fixture
 def command(tmp_path: Path, tokenizer: WordPiece) -> list[str]:
-    """A build in a process of its own, but for the last arguments: out, workers, and at which fsync it kills itself."""
+    """A build in its own process, without the last arguments: out, workers, and the fsync at which it kills itself."""
     tokenizer.save(tmp_path / "tokenizer")
     (tmp_path / "killed.py").write_text(KILLED)
     files = [write_jsonl(tmp_path / "a.jsonl", long_texts(150)), *bad_inputs(tmp_path / "in")]
     return [sys.executable, str(tmp_path / "killed.py"), *map(str, files), str(tmp_path / "tokenizer")]
 
 
-def test_killed_and_started_again_it_ends_with_the_same_bytes(tmp_path: Path, command: list[str]) -> None:
-    """SIGKILL within and between saves, until the build gets through."""
+def test_a_killed_and_restarted_build_gives_the_same_bytes(tmp_path: Path, command: list[str]) -> None:
+    """SIGKILL during and between saves, until the build completes."""
     subprocess.run([*command, str(tmp_path / "whole"), "1", "0"], check=True)
     whole = files_of(tmp_path / "whole")
     assert sum(name.endswith(".ids") for name in whole) > 1
@@ -276,7 +276,7 @@ def test_killed_and_started_again_it_ends_with_the_same_bytes(tmp_path: Path, co
     assert kept == sorted(kept) and len(set(kept)) > 4  # a kill never loses what was saved
     assert files_of(out) == whole
 
-    # Killed after the last data were written, while the manifest was.
+    # Killed while the manifest was being written, after all data.
     (out / "manifest.json").rename(out / ".writing-manifest.json")
     subprocess.run([*command, str(out), "1", "0"], check=True)
     assert files_of(out) == whole
@@ -297,10 +297,10 @@ def test_workers_end_with_their_parent(tmp_path: Path, command: list[str]) -> No
         time.sleep(0.05)
 
 
-def test_what_stands_in_the_way_is_told(tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_obstacles_are_one_line_errors(tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out = write_jsonl(tmp_path / "a.jsonl", long_texts(5)), tmp_path / "out"
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: BuildProgress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -331,14 +331,14 @@ def test_what_stands_in_the_way_is_told(tmp_path: Path, tokenizer: WordPiece, mo
     table.write_text("id,body\n")
     with pytest.raises(UserError, match="no column 'text'"):
         build([table], tokenizer, tmp_path / "x")
-    assert not (tmp_path / "x").exists()  # so that the corrected command is not in its own way
+    assert not (tmp_path / "x").exists()  # so that the corrected command can use the folder
 
 
-def test_a_worker_that_dies_is_told(tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_worker_is_reported(tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "CHUNK_BYTES", 3000)
     source = write_jsonl(tmp_path / "a.jsonl", long_texts(2000))
 
-    def kill(progress: Progress) -> None:
+    def kill(progress: BuildProgress) -> None:
         import multiprocessing
 
         for child in multiprocessing.active_children():
@@ -352,14 +352,16 @@ def test_a_worker_that_dies_is_told(tmp_path: Path, tokenizer: WordPiece, monkey
     assert files_of(tmp_path / "out") == files_of(tmp_path / "other")
 
 
-def test_a_full_disk_is_told_and_cured(tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_build_resumes(
+    tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", long_texts(20))
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as small:
-        small.setattr("keel.corpus.store.Writer.write", full)
+        small.setattr("keel.corpus.store.CorpusWriter.write", full)
         with pytest.raises(UserError, match="the disk is full; make room"):
             build([source], tokenizer, tmp_path / "out")
     assert build([source], tokenizer, tmp_path / "out")["kept"] == 20

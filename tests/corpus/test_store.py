@@ -1,4 +1,4 @@
-"""The store gives back what was written, however it was written, and refuses what is damaged."""
+"""The store returns what was written, however it was written, and refuses damaged files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keel import checkpoint
-from keel.corpus.store import Corpus, Encoded, Writer, held_out_threshold
+from keel import folders
+from keel.corpus.store import Corpus, CorpusWriter, Encoded, held_out_threshold
 from keel.errors import UserError
 
 Document = list[list[int]]  # sentences of ids
@@ -25,7 +25,7 @@ SAME_FOLDER = settings(max_examples=60, deadline=None, suppress_health_check=[He
 
 @pytest.fixture(autouse=True)
 def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small files are written here, and the machine does not go down meanwhile."""
+    """Skips fsync: many small files are written here, and none must survive a power failure."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
@@ -34,7 +34,7 @@ def hash_of(document: Document) -> int:
 
 
 def encoded(documents: list[Document], open_sentences: Document | None = None) -> Encoded:
-    """Documents, and then the beginning of one that does not end here."""
+    """Documents, followed by the beginning of one that does not end here."""
     sentences = [s for d in documents for s in d] + (open_sentences or [])
     ids = np.array([i for s in sentences for i in s], np.int64)
     return Encoded(
@@ -46,9 +46,9 @@ def encoded(documents: list[Document], open_sentences: Document | None = None) -
     )
 
 
-def finish(writer: Writer, share: float = 0.0) -> Corpus:
+def finish(writer: CorpusWriter, share: float = 0.0) -> Corpus:
     writer.finish(share, {"account": {}, "settings": {}, "tokenizer": "x"})
-    checkpoint.write_manifest(writer.folder, {})
+    folders.write_manifest(writer.folder, {})
     return Corpus.open(writer.folder)
 
 
@@ -71,12 +71,14 @@ def new_folder(tmp_path: Path) -> Path:
 
 @SAME_FOLDER
 @given(DOCUMENTS, st.integers(1, 40), st.data())
-def test_documents_come_back(tmp_path: Path, documents: list[Document], shard_tokens: int, data: st.DataObject) -> None:
-    """In portions of any size, documents cut anywhere between sentences, shards of any size."""
-    writer = Writer(new_folder(tmp_path), 60000, shard_tokens)
+def test_documents_are_read_as_written(
+    tmp_path: Path, documents: list[Document], shard_tokens: int, data: st.DataObject
+) -> None:
+    """In batches of any size, documents split between any sentences, shards of any size."""
+    writer = CorpusWriter(new_folder(tmp_path), 60000, shard_tokens)
     writer.open()
     portion: list[Document] = []
-    carried: Document = []  # sentences of the open document that are written already
+    carried: Document = []  # sentences of the open document that have been written
     for document in documents:
         rest = document
         if data.draw(st.booleans()):
@@ -104,17 +106,17 @@ def test_documents_come_back(tmp_path: Path, documents: list[Document], shard_to
 
 @SAME_FOLDER
 @given(DOCUMENTS, DOCUMENTS, st.integers(1, 40))
-def test_going_on_from_a_sync_gives_the_same_files(
+def test_resuming_from_a_sync_gives_the_same_files(
     tmp_path: Path, first: list[Document], second: list[Document], shard_tokens: int
 ) -> None:
     """Whatever was written after the last sync, complete or not, leaves no trace."""
-    straight = Writer(new_folder(tmp_path), 60000, shard_tokens)
+    straight = CorpusWriter(new_folder(tmp_path), 60000, shard_tokens)
     straight.open()
     straight.write(encoded(first))
     straight.write(encoded(second))
     finish(straight)
 
-    killed = Writer(new_folder(tmp_path), 60000, shard_tokens)
+    killed = CorpusWriter(new_folder(tmp_path), 60000, shard_tokens)
     killed.open()
     killed.reject("a", 0, 0, "empty")
     killed.write(encoded(first, [[1, 2, 3]]))
@@ -123,7 +125,7 @@ def test_going_on_from_a_sync_gives_the_same_files(
     killed.write(encoded([[[5] * 50], [[6]]], [[8]]))
     killed.close()
 
-    again = Writer(killed.folder, 60000, shard_tokens)
+    again = CorpusWriter(killed.folder, 60000, shard_tokens)
     again.open(journal)
     again.write(encoded(second))
     finish(again)
@@ -150,7 +152,7 @@ def test_held_out_share_is_kept() -> None:
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(65535, "uint16"), (65536, "uint32"), (119547, "uint32")])
 def test_large_vocabularies_fit(tmp_path: Path, vocabulary: int, dtype: str) -> None:
-    writer = Writer(tmp_path, vocabulary)
+    writer = CorpusWriter(tmp_path, vocabulary)
     writer.open()
     ids = np.array([0, vocabulary - 1])
     writer.write(Encoded(ids, ids == 0, np.array([2]), np.array([1]), np.array([5], np.uint64)))
@@ -159,7 +161,7 @@ def test_large_vocabularies_fit(tmp_path: Path, vocabulary: int, dtype: str) -> 
 
 
 def small_corpus(folder: Path) -> Path:
-    writer = Writer(folder, 100)
+    writer = CorpusWriter(folder, 100)
     writer.open()
     writer.reject("a.txt", 3, 1, "empty")
     writer.write(encoded([[[1, 2], [3]], [[4, 5, 6]]]))
@@ -183,7 +185,7 @@ def test_damage_is_refused_by_name(tmp_path: Path, kind: str, damage: str) -> No
             Corpus.open(tmp_path, verify=False)
 
 
-def test_what_is_no_corpus_is_refused_with_a_cure(tmp_path: Path) -> None:
+def test_other_folders_are_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder; give a folder made by `keel corpus build`"):
         Corpus.open(tmp_path / "nowhere")
     with pytest.raises(UserError, match="not a corpus"):
@@ -200,12 +202,12 @@ def test_what_is_no_corpus_is_refused_with_a_cure(tmp_path: Path) -> None:
         Corpus.open(tmp_path)
 
 
-def test_a_journal_that_promises_more_than_there_is(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, 100)
+def test_a_file_shorter_than_the_journal_says_is_refused(tmp_path: Path) -> None:
+    writer = CorpusWriter(tmp_path, 100)
     writer.open()
     writer.write(encoded([[[1, 2], [3]]]))
     journal = writer.sync()
     writer.close()
     (tmp_path / "shards" / "00000.ids").write_bytes(b"")
     with pytest.raises(UserError, match=r"00000\.ids: shorter than"):
-        Writer(tmp_path, 100).open(journal)
+        CorpusWriter(tmp_path, 100).open(journal)

@@ -1,4 +1,4 @@
-"""The stream is a pure function of the cursor: any place can be reached directly, and gives what a walk there gives."""
+"""The stream is a pure function of the cursor: starting at any position gives the same rows as reading up to it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.corpus import stream as module
-from keel.corpus.pack_pairs import PairPacker
 from keel.corpus.stream import Cursor, Stream
-from keel.interfaces import Rows
+from keel.packers.pairs import PairPacker, PairsConfig
+from keel.values import Rows
 
 LENGTH = 32
 
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test corpus of some ten thousand tokens is cut as a corpus of many millions would be."""
+    """Cuts the test corpus of some ten thousand tokens into blocks, like a corpus of many millions."""
     monkeypatch.setattr(module, "BLOCK_TOKENS", 3000)
 
 
-def fresh(corpus: Any, tokenizer: Any, seed: int = 1, copies: int | None = None) -> Stream:
+def fresh(corpus: Any, tokenizer: Any, seed: int = 1, static_masks: int | None = None) -> Stream:
     documents = np.flatnonzero(~corpus.held_out)
-    return Stream(corpus, documents, PairPacker(corpus, documents, LENGTH, 0.1, 0.5), tokenizer, seed, copies)
+    packer = PairPacker(PairsConfig(), corpus, documents, LENGTH)
+    return Stream(corpus, documents, packer, tokenizer, seed, static_masks)
 
 
 def same(one: Rows, other: Rows) -> bool:
@@ -40,7 +41,7 @@ def same(one: Rows, other: Rows) -> bool:
 
 
 def epoch_rows(stream: Stream, epoch: int) -> list[tuple[int, bytes, int]]:
-    """Key, ids and label of each row of an epoch, in the order they come, read one at a time."""
+    """Key, ids and label of each row of an epoch, in order, read one at a time."""
     cursor, rows = Cursor(epoch), []
     while cursor.epoch == epoch:
         row, cursor = stream.take(cursor, 1)
@@ -51,9 +52,7 @@ def epoch_rows(stream: Stream, epoch: int) -> list[tuple[int, bytes, int]]:
 
 @given(st.lists(st.integers(1, 2000), min_size=2, max_size=25), st.integers(0, 3))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_fresh_stream_at_a_saved_cursor_goes_on_the_same(
-    corpus: Any, tokenizer: Any, budgets: list[int], epoch: int
-) -> None:
+def test_a_fresh_stream_resumes_at_a_saved_cursor(corpus: Any, tokenizer: Any, budgets: list[int], epoch: int) -> None:
     walking, cursor = fresh(corpus, tokenizer), Cursor(epoch)
     for budget in budgets:
         saved = Cursor(**cursor.as_dict())
@@ -67,19 +66,19 @@ def test_a_fresh_stream_at_a_saved_cursor_goes_on_the_same(
 @given(st.lists(st.integers(LENGTH, 900), min_size=1, max_size=8))
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_rows_do_not_depend_on_the_size_of_the_steps(corpus: Any, tokenizer: Any, budgets: list[int]) -> None:
-    """However many tokens a step takes, it gets the next rows of the one order there is."""
+    """Steps of any size read the same rows in the same order."""
     stream, cursor = fresh(corpus, tokenizer), Cursor()
     order = [key for epoch in (0, 1) for key, _, _ in epoch_rows(stream, epoch)]
-    given = step = 0
+    taken = step = 0
     while cursor.epoch == 0:
         rows, cursor = stream.take(cursor, budgets[step % len(budgets)])
-        assert sorted(map(int, rows.keys)) == sorted(order[given : given + len(rows.lengths)])
-        given += len(rows.lengths)
+        assert sorted(map(int, rows.keys)) == sorted(order[taken : taken + len(rows.lengths)])
+        taken += len(rows.lengths)
         step += 1
 
 
-def test_each_planned_row_comes_once_an_epoch(corpus: Any, tokenizer: Any) -> None:
-    """The rows read are those the packer planned for the epoch's blocks, none twice and none left out."""
+def test_each_planned_row_is_read_once_per_epoch(corpus: Any, tokenizer: Any) -> None:
+    """The rows read are those that the packer planned for the blocks of the epoch, each exactly once."""
     stream = fresh(corpus, tokenizer)
     rows = epoch_rows(stream, 0)
     blocks = stream._epoch_blocks(0)
@@ -101,8 +100,8 @@ def test_seeds_differ(corpus: Any, tokenizer: Any) -> None:
     assert not same(one.take(Cursor(), 500)[0], other.take(Cursor(), 500)[0])
 
 
-def test_static_copies_come_again_in_another_order(corpus: Any, tokenizer: Any) -> None:
-    stream = fresh(corpus, tokenizer, copies=2)
+def test_statically_masked_rows_return_in_another_order(corpus: Any, tokenizer: Any) -> None:
+    stream = fresh(corpus, tokenizer, static_masks=2)
     epochs = [epoch_rows(stream, epoch) for epoch in range(4)]
     assert sorted(epochs[0]) == sorted(epochs[2]) and epochs[0] != epochs[2]
     assert sorted(epochs[1]) == sorted(epochs[3])
@@ -115,7 +114,7 @@ def test_a_budget_smaller_than_a_row_gives_one_row(corpus: Any, tokenizer: Any) 
 
 
 def test_rows_are_framed_as_the_model_reads_them(corpus: Any, tokenizer: Any) -> None:
-    """[CLS] A [SEP] B [SEP]: specials at their places and nowhere else, segment 0 up to the first [SEP]."""
+    """[CLS] A [SEP] B [SEP]: special tokens only there, and segment 0 up to and including the first [SEP]."""
     rows, _ = fresh(corpus, tokenizer).take(Cursor(), 3000)
     start = 0
     for length in rows.lengths:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from keel.checkpoint import MANIFEST, verify_folder
 from keel.corpus.store import Corpus
 from keel.errors import UserError
-from keel.training.model_folder import load_model
+from keel.folders import MANIFEST, verify_folder
+from keel.hugging_face.folder import load_model
 from keel.training.run_folder import RunFolder
 
 Keel = Callable[..., subprocess.CompletedProcess[str]]

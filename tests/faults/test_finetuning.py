@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.checkpoint import verify_folder
+from keel.folders import verify_folder
 
 KILLS = 3
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.checkpoint import verify_folder
+from keel.folders import verify_folder
 
 KILLS = int(os.environ.get("KEEL_KILLS", "5"))
 THREADS = "2" if KILLS > 5 else "1"

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from keel import catalog
+from keel.comparing.recipes import ComparisonPlan, _check, _rank, spread
+from keel.comparing.tasks import LabelledTask
 from keel.errors import UserError
-from keel.stages.compare import Plan as Comparison
-from keel.stages.compare import _check, _rank, spread
+from keel.hugging_face.folder import load_model, save_model
+from keel.inference.model import Model
+from keel.learner.build import assemble
 from keel.stages.corpus import build
 from keel.stages.finetune import finetune
-from keel.stages.labelled_tasks import LabelledTask
-from keel.stages.model import Model
 from keel.stages.pretrain import pretrain
 from keel.stages.surgery import extend_vocabulary, shrink_vocabulary
 from keel.tokenizers.byte_bpe import ByteBpe
 from keel.tokenizers.wordpiece import WordPiece
-from keel.training.model_folder import assemble, load_model, save_model
 
 SMALL = [
     *("model.backbone.layers=1", "model.backbone.width=32", "model.backbone.heads=2", "model.backbone.feed_forward=48"),
@@ -39,7 +39,7 @@ def saved(folder: Path, kind: str, objectives: dict[str, Any], vocabulary: int =
     family = catalog.find("backbones", kind)
     shape = {"vocabulary": vocabulary, "layers": 1, "width": 16, "heads": 2, "feed_forward": 24, "positions": 40}
     backbone = family(family.Config(**shape, **options))
-    backbone.start(torch.Generator().manual_seed(0))
+    backbone.init_weights(torch.Generator().manual_seed(0))
     save_model(folder, assemble(backbone, objectives), WordPiece.load(folder), "")
     return folder
 
@@ -58,7 +58,7 @@ def gpt_tokenizer(folder: Path, text_file: Path) -> Path:
     return folder
 
 
-def test_a_tokenizer_without_a_mask_trains_left_to_right_only(text_file: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_mask_trains_causal_models_only(text_file: Path, tmp_path: Path) -> None:
     tokenizer = gpt_tokenizer(tmp_path / "t", text_file)
     build([str(text_file)], str(tokenizer), str(tmp_path / "c"))
     for name in ("bert-mini", "electra-mini"):
@@ -90,9 +90,9 @@ def test_a_causal_model_is_known_by_its_last_token(corpus_path: Path, tmp_path: 
     assert not np.allclose(one, two)
     data = tmp_path / "d.tsv"
     data.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 8)
-    for use in ("all", "frozen"):
-        changes = ["training.epochs=1", "training.precision=fp32", f"encoder.use={use}"]
-        out = str(tmp_path / use)
+    for frozen in ("false", "true"):
+        changes = ["training.epochs=1", "training.precision=fp32", f"encoder.frozen={frozen}"]
+        out = str(tmp_path / f"frozen-{frozen}")
         finetune(
             str(tmp_path / "m"), "classify", train=str(data), dev=str(data), out=out, overrides=changes, quiet=True
         )
@@ -102,7 +102,7 @@ def test_a_causal_model_is_known_by_its_last_token(corpus_path: Path, tmp_path: 
 
 def test_a_causal_bert_that_classifies_does_not_pose_as_theirs(corpus_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "m"
-    pretrain("bert-mini-left-to-right", corpus=str(corpus_path), out=str(out), overrides=SMALL, quiet=True)
+    pretrain("bert-mini-causal", corpus=str(corpus_path), out=str(out), overrides=SMALL, quiet=True)
     data = tmp_path / "d.tsv"
     data.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 8)
     changes = ["training.epochs=1", "training.precision=fp32"]
@@ -129,7 +129,7 @@ def test_a_table_with_more_rows_than_tokens(tmp_path: Path) -> None:
     wide = load_model(tmp_path / "w")
     new = wide.tokenizer.vocabulary.index("aa")
     pieces = [WORDS.index("a"), WORDS.index("##a")]
-    table = wide.learner.backbone.token_table()
+    table = wide.learner.backbone.token_embeddings()
     torch.testing.assert_close(table[new], table[pieces].mean(0))
     assert len(table) == wide.tokenizer.size
     guesses = Model.load(folder).fill("w1 [MASK]", top=1000)[0]
@@ -187,7 +187,7 @@ def test_a_folder_stored_in_bf16_answers(tmp_path: Path) -> None:
 def test_published_options_that_keel_does_not_know_are_refused(
     kind: str, change: dict[str, Any], tmp_path: Path
 ) -> None:
-    folder = saved(tmp_path, kind, {"left_to_right": {}} if kind == "gpt" else {"masked_lm": {}})
+    folder = saved(tmp_path, kind, {"causal_lm": {}} if kind == "gpt" else {"masked_lm": {}})
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match="not a configuration Keel can use"):
@@ -199,7 +199,7 @@ def test_their_tokenizer_gives_what_the_model_reads(kind: str, tmp_path: Path) -
     """No segments where the family has none, with any tokenizer."""
     import transformers
 
-    objective = "left_to_right" if kind == "gpt" else "masked_lm"
+    objective = "causal_lm" if kind == "gpt" else "masked_lm"
     folder = saved(tmp_path, kind, {objective: {}}, **({"padding": 0} if kind == "roberta" else {}))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     given = tokenizer("w1 w2", "w3", return_tensors="pt")
@@ -221,11 +221,10 @@ def test_a_comparison_tells_its_recipes_apart_and_ranks_what_is_no_number_last(
         (tmp_path / folder / "r.yaml").write_text("extends: bert-mini\n")
     files = [str(tmp_path / "a" / "r.yaml"), str(tmp_path / "b" / "r.yaml")]
     with pytest.raises(UserError, match="same name"):
-        _check(Comparison(files, str(corpus_path), "1m", None, 1, 1))
+        _check(ComparisonPlan(files, str(corpus_path), "1m", None, 1, 1))
     with pytest.raises(UserError, match="rows of 1024 tokens"):
-        _check(
-            Comparison(["bert-mini", "roberta-mini"], str(corpus_path), "1m", None, 1, 1, ["data.judge=modern-base"])
-        )
+        names, long = ["bert-mini", "roberta-mini"], ["data.eval_recipe=modern-base"]
+        _check(ComparisonPlan(names, str(corpus_path), "1m", None, 1, 1, long))
     with pytest.raises(UserError, match="expected NAME"):
         LabelledTask.parse("/data/mine=classify:a:b")
     task = LabelledTask("t", "classify", "a", "b")
@@ -237,11 +236,11 @@ def test_a_comparison_tells_its_recipes_apart_and_ranks_what_is_no_number_last(
             "seconds": 1.0,
             "tokens_per_second": 1.0,
             "held_out": {},
-            "tasks": {"t": [{"headline": "x", "x": score, "learnt_nothing": False}]},
+            "tasks": {"t": [{"primary_metric": "x", "x": score, "learned_nothing": False}]},
         }
         for name, score in (("a", 0.2), ("b", None), ("c", 0.9))
     ]
-    rows = _rank(Comparison(["a", "b", "c"], "c", None, 1, 1, 1, [], [task]), runs)
+    rows = _rank(ComparisonPlan(["a", "b", "c"], "c", None, 1, 1, 1, [], [task]), runs)
     assert [row["recipe"] for row in rows] == ["c", "a", "b"]
     json.dumps(rows, allow_nan=False)
     assert spread([])["mean"] is None

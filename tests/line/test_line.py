@@ -15,8 +15,8 @@ import pytest
 
 from keel.cli.main import run
 from keel.errors import Stopped
+from keel.hugging_face.folder import load_model
 from keel.stages import pretrain as stage
-from keel.training.model_folder import load_model
 
 Keel = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -123,7 +123,7 @@ def test_a_finished_run_can_be_made_longer_and_is_usable_meanwhile(
     out = Path(shutil.copytree(finished_run, tmp_path / "longer"))
     recipe = str(out / "recipe.yaml")
     steps: list[int] = []
-    source = stage.Data.slices
+    source = stage.Data.micro_batches
 
     def interrupted(self: Any, progress: float, cursors: Any) -> Any:
         steps.append(1)
@@ -132,7 +132,7 @@ def test_a_finished_run_can_be_made_longer_and_is_usable_meanwhile(
         return source(self, progress, cursors)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage.Data, "slices", interrupted)
+        patch.setattr(stage.Data, "micro_batches", interrupted)
         with pytest.raises(Stopped):
             stage.pretrain(
                 recipe, corpus=str(corpus_path), out=str(out), overrides=["training.steps=50"], resume=True, quiet=True

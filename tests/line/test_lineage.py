@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+from keel.comparing.lineage import compare_lineage
+from keel.comparing.tasks import LabelledTask
 from keel.errors import Stopped, UserError
+from keel.hugging_face.folder import load_model
+from keel.inference.model import Model
 from keel.stages.finetune import finetune
-from keel.stages.labelled_tasks import LabelledTask
-from keel.stages.lineage import compare_lineage
-from keel.stages.model import Model
 from keel.stages.pretrain import pretrain, save_untrained
 from keel.stages.probe import probe
-from keel.stages.words import WordVectors
+from keel.stages.word_vectors import WordVectors
 from keel.text.senses import read_senses
-from keel.training.model_folder import load_model
 
 SMALL_ELMO = [
-    *("model.backbone.cells=24", "model.backbone.width=12", "model.backbone.spelling=12"),
+    *("model.backbone.cells=24", "model.backbone.width=12", "model.backbone.max_characters=12"),
     *(
         "model.backbone.filters=[[1, 8], [2, 8], [3, 16]]",
         "training.batch_tokens=512",
@@ -33,8 +33,8 @@ SMALL_ELMO = [
     *("training.precision=fp32", "data.length=32"),
 ]
 BILSTM = [
-    *("encoder.use=frozen", "encoder.layers=mix", "encoder.bilstm={cells: 12, dropout: 0.0}"),
-    "training.batch_rows=4",
+    *("encoder.frozen=true", "encoder.layers=mix", "encoder.bilstm={cells: 12, dropout: 0.0}"),
+    "training.batch_size=4",
 ]
 
 
@@ -52,10 +52,11 @@ def word_corpus(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def elmo(word_corpus: Path) -> Path:
     out = word_corpus.parent / "elmo"
-    changes = [*SMALL_ELMO, "training.steps=120", "training.learning_rate=1e-2", "model.objectives.both_ways.sample=30"]
+    changes = [*SMALL_ELMO, "training.steps=120", "training.learning_rate=1e-2"]
+    changes += ["model.objectives.bidirectional_lm.sample=30"]
     result = pretrain("elmo-mini", corpus=str(word_corpus), out=str(out), overrides=changes, quiet=True)
     size = load_model(out).tokenizer.size
-    for way in ("both_ways", "both_ways.backward"):
+    for way in ("bidirectional_lm", "bidirectional_lm.backward"):
         assert result[f"{way}.loss"] < 0.75 * np.log(size), "far below even guesses"
     return out
 
@@ -67,7 +68,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_elmo_goes_on_where_it_was_stopped(word_corpus: Path, tmp_path: Path) -> None:
+def test_elmo_resumes_where_it_was_stopped(word_corpus: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"corpus": str(word_corpus), "threads": 1, "quiet": True}
     changes = [*SMALL_ELMO, "training.decay=constant", "training.checkpoint_steps=5", "training.warmup=0"]
     pretrain("elmo-mini", out=str(tmp_path / "whole"), overrides=[*changes, "training.steps=8"], **given)
@@ -80,18 +81,18 @@ def test_elmo_goes_on_where_it_was_stopped(word_corpus: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("output", ["table", "characters"])
 def test_elmo_learns_on_a_tasks_own_text(elmo: Path, word_corpus: Path, tmp_path: Path, output: str) -> None:
     """Continued without labels: the loss of the text goes on falling. Another softmax starts afresh."""
-    changes = [*SMALL_ELMO, "training.steps=30", f"model.objectives.both_ways.output={output}"]
+    changes = [*SMALL_ELMO, "training.steps=30", f"model.objectives.bidirectional_lm.output={output}"]
     result = pretrain(
         "elmo-mini", corpus=str(word_corpus), out=str(tmp_path / "m"), init=str(elmo), overrides=changes, quiet=True
     )
     before = json.loads((elmo / "metrics.jsonl").read_text().splitlines()[-1])
     if output == "table":
-        assert result["both_ways.loss"] < before["both_ways.loss"]
-    assert np.isfinite(result["both_ways.loss"])
+        assert result["bidirectional_lm.loss"] < before["bidirectional_lm.loss"]
+    assert np.isfinite(result["bidirectional_lm.loss"])
 
 
 @pytest.mark.parametrize("recipe", ["elmo-mini", "word2vec", "fasttext"])
-def test_going_on_from_a_model_with_other_words_is_refused(
+def test_continuing_from_a_model_with_other_words_is_refused(
     recipe: str, word_corpus: Path, corpus_path: Path, text_file: Path, tmp_path: Path
 ) -> None:
     from keel.stages.corpus import build
@@ -120,7 +121,7 @@ def test_a_bilstm_tags_with_elmos_layers(elmo: Path, names: Path, tmp_path: Path
 def test_a_penalty_makes_shares_equal(elmo: Path, names: Path, tmp_path: Path) -> None:
     spread = {}
     for penalty in (0.0, 10.0):
-        changes = [*BILSTM, f"encoder.penalty={penalty}", "training.epochs=20", "training.learning_rate=3e-2"]
+        changes = [*BILSTM, f"encoder.mix_penalty={penalty}", "training.epochs=20", "training.learning_rate=3e-2"]
         out = str(tmp_path / str(penalty))
         result = finetune(str(elmo), "tag", train=str(names), dev=str(names), out=out, overrides=changes, quiet=True)
         spread[penalty] = float(np.std(result["mixes"]["read"][:-1]))
@@ -199,7 +200,7 @@ def test_members_can_be_trained_on_the_corpus_that_fits(
 ) -> None:
     recipe = tmp_path / "small-elmo.yaml"
     recipe.write_text(
-        "extends: elmo-mini\nmodel:\n  backbone: {cells: 16, width: 8, spelling: 8, filters: [[1, 4]]}\n"
+        "extends: elmo-mini\nmodel:\n  backbone: {cells: 16, width: 8, max_characters: 8, filters: [[1, 4]]}\n"
         "training: {batch_tokens: 256, evaluation_tokens: 256, precision: fp32}\n"
     )
     given = options(names, tmp_path / "o", task_seeds=1, sizes=[], ways=["features"])

@@ -67,7 +67,7 @@ def test_a_misspelt_recipe(refused: Callable[..., str], corpus_path: Path, tmp_p
         "training.steps=0",
         "training.learning_rate=-1",
         "model.backbone.width=33",
-        "model.objectives.masked_lm.share=2",
+        "model.objectives.masked_lm.mask_prob=2",
         "data.length=4096",
         "training.precision=int8",
         "model.objectives=3",

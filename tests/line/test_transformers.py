@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import keel
-from keel.interfaces import Batch, Rows
+from keel.values import Batch, Rows
 
 TEXTS = [
     "The old captain watches the harbour at dawn.",
@@ -42,8 +42,8 @@ def test_the_logits_are_the_same(finished_run: Path, theirs: Any) -> None:
     rows = Rows(np.concatenate(ids), lengths, np.zeros(total, np.int64), none, none, np.zeros(len(ids), np.uint64))
     batch = Batch.of(rows, {"masked_lm.places": np.arange(total)})
     with torch.no_grad():
-        words = learner.objectives["masked_lm"].predict(learner.backbone, batch)  # type: ignore[operator]
-        order = learner.objectives["next_sentence"].predict(learner.backbone, batch)  # type: ignore[operator]
+        words = learner.objectives["masked_lm"].predict(learner.encoder(), batch)
+        order = learner.objectives["next_sentence"].predict(learner.encoder(), batch)
         for number, (row, part) in enumerate(zip(ids, words.split(lengths), strict=True)):
             answer = theirs(input_ids=torch.from_numpy(row)[None].long())
             assert float((answer.prediction_logits[0] - part).abs().max()) <= 1e-5

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from keel.errors import UserError
+from keel.hugging_face.folder import load_model
+from keel.inference.model import Model
 from keel.stages.finetune import finetune
-from keel.stages.model import Model
 from keel.stages.pretrain import pretrain
-from keel.stages.words import WordVectors, evaluate_words, export_words, import_words
-from keel.training.model_folder import load_model
+from keel.stages.word_vectors import WordVectors, evaluate_words, export_words, import_words
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -131,13 +131,13 @@ def test_published_layouts_of_lists_are_read(vectors: Path, tmp_path: Path) -> N
 def test_every_task_runs_on_static_vectors(vectors: Path, tmp_path: Path) -> None:
     table = tmp_path / "d.tsv"
     table.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 16)
-    for use in ("all", "frozen"):
-        changes = [f"encoder.use={use}", "training.epochs=40", "training.learning_rate=0.2"]
-        out = str(tmp_path / use)
+    for frozen in ("false", "true"):
+        changes = [f"encoder.frozen={frozen}", "training.epochs=40", "training.learning_rate=0.2"]
+        out = str(tmp_path / f"frozen-{frozen}")
         result = finetune(
             str(vectors), "classify", train=str(table), dev=str(table), out=out, overrides=changes, quiet=True
         )
-        assert result["accuracy"] == 1.0, use
+        assert result["accuracy"] == 1.0, frozen
         assert Model.load(out).predict(["the old keel"])[0]["label"] == "a"
     tags = tmp_path / "t.conll"
     tags.write_text("the O\nkeel B-THING\n\na O\nmast B-THING\n\n" * 12)

@@ -1,4 +1,4 @@
-"""SQuAD's and CMRC 2018's rules on cases worked out by hand, and what holds for every pair of answers."""
+"""The rules of SQuAD and CMRC 2018 on cases worked out by hand, and properties of every pair of answers."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ answers = st.one_of(
     [
         ("The  Cat", "cat"),
         ("a cat, an apple and the pie.", "cat apple and pie"),
-        ("theory", "theory"),  # an article is a word, not a beginning
+        ("theory", "theory"),  # an article is a whole word, not a prefix
         ("U.S.", "us"),
-        ("Saint-Louis", "saintlouis"),  # punctuation goes without leaving a space
+        ("Saint-Louis", "saintlouis"),  # punctuation is removed without leaving a space
         ("\tone\n two ", "one two"),
         ("(a) b", "b"),
         ("a-b", "ab"),
-        ("“quoted”", "“quoted”"),  # only ASCII punctuation goes
+        ("“quoted”", "“quoted”"),  # only ASCII punctuation is removed
         ("The.", ""),
         ("", ""),
     ],
 )
-def test_what_squad_compares(answer: str, expected: str) -> None:
+def test_squads_normalisation(answer: str, expected: str) -> None:
     assert normalise(answer) == expected
 
 
@@ -57,7 +57,7 @@ def test_what_squad_compares(answer: str, expected: str) -> None:
         ("the Denver Broncos", "Denver Broncos!", 1, 1),
         ("Denver Broncos", "Broncos", 0, 2 / 3),
         ("Denver Broncos", "Broncos Denver", 0, 1),  # a bag of words
-        ("a b b", "b b b c", 0, 2 * 2 / (2 + 4)),  # "a" is an article; a word counts as often as it is in both
+        ("a b b", "b b b c", 0, 2 * 2 / (2 + 4)),  # "a" is an article; a word counts as often as it occurs in both
         ("Denver", "Carolina", 0, 0),
         ("", "", 1, 1),
         ("", "Denver", 0, 0),
@@ -75,7 +75,7 @@ def test_the_best_accepted_answer_counts() -> None:
     assert squad(["10 pounds", "ten pounds"], "five pounds") == AnswerScore(0, 0.5)
     assert squad([], "") == AnswerScore(1, 1)
     assert squad([], "something") == AnswerScore(0, 0)
-    # A gold answer of which nothing remains is no answer, as long as there are others.
+    # A gold answer that normalises to nothing is ignored if there are others.
     assert squad(["the", "cat"], "") == AnswerScore(0, 0)
     assert squad(["the"], "") == AnswerScore(1, 1)
 
@@ -86,14 +86,14 @@ def test_the_best_accepted_answer_counts() -> None:
         ("中国人民", ["中", "国", "人", "民"]),
         ("《哈利·波特》（Harry Potter）", ["哈", "利", "波", "特", "harry", "potter"]),
         ("约3.5万人，1,000米", ["约", "3.5", "万", "人", "1,000", "米"]),
-        ("2018-05年", ["201805", "年"]),  # what punctuation parted joins
+        ("2018-05年", ["201805", "年"]),  # removing punctuation joins its sides
         ("Windows XP系统", ["windows", "xp", "系", "统"]),
         ("a, b和c.", ["a", ",", "b", "和", "c", "."]),  # ASCII's comma and point are not on CMRC's list
         ("60%的U.S. Army", ["60", "%", "的", "u.s.", "army"]),
         ("，。", []),
     ],
 )
-def test_what_cmrc_counts(answer: str, expected: list[str]) -> None:
+def test_cmrcs_units(answer: str, expected: list[str]) -> None:
     assert chinese_units(answer) == expected
 
 
@@ -109,7 +109,7 @@ def test_what_cmrc_counts(answer: str, expected: list[str]) -> None:
         ("北京", "", 0, 0),
         ("", "", 1, 1),
         ("IBM公司", "ibm公司", 1, 1),
-        ("红 楼梦", "红楼梦", 0, 1),  # white space is part of the exact match, and of no unit
+        ("红 楼梦", "红楼梦", 0, 1),  # white space counts in the exact match, but is not part of a unit
     ],
 )
 def test_known_chinese_pairs(gold: str, guess: str, expected_exact: float, expected_f1: float) -> None:
@@ -126,7 +126,7 @@ def test_the_best_accepted_chinese_answer_counts() -> None:
 
 @given(answers, answers)
 @anything
-def test_what_holds_for_every_pair(one: str, other: str) -> None:
+def test_properties_of_every_pair(one: str, other: str) -> None:
     for is_exact, overlap in ((exact, f1), (chinese_exact, chinese_f1)):
         assert 0 <= overlap(one, other) <= 1
         assert overlap(one, other) == overlap(other, one)
@@ -173,11 +173,11 @@ def test_known_thresholds() -> None:
     # Two questions with an answer (margins 3 and 1), one without (margin 0): answer the first two.
     found = no_answer_threshold([0, 3, 1], [WRONG, RIGHT, AnswerScore(0, 0.5)], [RIGHT, WRONG, WRONG])
     assert (found.margin, found.exact, found.f1) == pytest.approx((1, 2 / 3, 2.5 / 3))
-    # Equally good at 3 and at 1: the one that answers less.
+    # Equally good at 3 and at 1: the one that answers fewer questions.
     assert no_answer_threshold([3, 2, 1], [RIGHT, WRONG, RIGHT], [WRONG, RIGHT, WRONG]).margin == 3
     # No question has an answer: never answer.
     assert no_answer_threshold([3, 2], [WRONG, WRONG], [RIGHT, RIGHT]).margin == math.inf
-    # A tie of margins is answered as a whole: the official script would promise F1 1 at margin 2.
+    # Equal margins are answered together: the official script would report F1 1 at margin 2.
     found = no_answer_threshold([2, 2], [RIGHT, WRONG], [WRONG, RIGHT])
     assert (found.margin, found.f1) == (math.inf, 0.5)
 

@@ -1,4 +1,4 @@
-"""The figures are scikit-learn's with `labels=range(labels), zero_division=0`, on any input."""
+"""The scores equal scikit-learn's with `labels=range(labels), zero_division=0`, on any input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_one_label_per_example(pair: tuple[tuple[int, ...], tuple[int, ...]]) ->
     assert_is_scikit_learns(f1_scores(gold, guessed, LABELS), gold, guessed, LABELS)
     assert f1_scores(np.array(gold), list(guessed), LABELS).micro == pytest.approx(accuracy(gold, guessed))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn's, that there is only one label
+        warnings.simplefilter("ignore")  # scikit-learn's warning that there is only one label
         assert matthews(gold, guessed) == pytest.approx(sk.matthews_corrcoef(gold, guessed), abs=1e-12)
 
 
@@ -69,8 +69,8 @@ def test_matthews_of_a_large_set_does_not_overflow() -> None:
     assert matthews(gold, 1 - gold) == pytest.approx(-1)
 
 
-def test_a_label_nobody_uses_counts_in_the_macro_average() -> None:
-    """scikit-learn without `labels=` says 1.0 here."""
+def test_an_unused_label_counts_in_the_macro_average() -> None:
+    """scikit-learn without `labels=` gives 1.0 here."""
     assert f1_scores([0, 1], [0, 1], 4).macro == 0.5
 
 
@@ -106,7 +106,7 @@ def test_known_calibrations() -> None:
     assert [found.count for found in calibration([0, 0.5, 0.51, 1], [1, 1, 1, 1], 2)[1]] == [2, 2]
 
 
-def test_nothing_gives_nan_for_means_and_zero_for_ratios() -> None:
+def test_without_examples_means_are_nan_and_ratios_zero() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert math.isnan(accuracy([], []))
@@ -121,7 +121,7 @@ def test_nothing_gives_nan_for_means_and_zero_for_ratios() -> None:
             assert (scores.macro, scores.micro) == (0, 0)
 
 
-def test_what_would_give_a_plausible_wrong_number_is_refused() -> None:
+def test_input_that_would_give_a_plausible_wrong_number_is_refused() -> None:
     with pytest.raises(ValueError, match="one shape"):
         accuracy(np.zeros((3, 1)), np.zeros(3))
     with pytest.raises(ValueError, match=r"0 \.\. 2, found -100 \.\. 1"):

@@ -1,4 +1,4 @@
-"""The correlations are scipy's; where none is defined, nan and no warning."""
+"""The correlations equal scipy's; where they are undefined, nan without a warning."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from keel.metrics.correlation import pearson, spearman
 
 anything = settings(deadline=None, max_examples=150)
-# Steps of a quarter give many ties, and no differences so small that two sums round differently.
+# Multiples of a quarter give many ties, and no differences so small that two sums round differently.
 numbers = st.integers(-40, 40).map(lambda quarters: quarters / 4)
 pairs = st.lists(st.tuples(numbers, numbers), min_size=2, max_size=30).map(lambda rows: tuple(zip(*rows, strict=True)))
 
 
 @given(pairs)
 @anything
-def test_scipys_correlations(pair: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
+def test_equal_to_scipy(pair: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
     a, b = pair
     assume(len(set(a)) > 1 and len(set(b)) > 1)
     assert pearson(a, b) == pytest.approx(scipy.stats.pearsonr(a, b).statistic, abs=1e-9)

@@ -1,4 +1,4 @@
-"""Entities are seqeval's, default mode, on any tags: well-formed, ill-formed, and no tags at all."""
+"""Entities equal those of seqeval's default mode for any tags: well-formed, ill-formed, and empty ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_is_seqevals(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> 
     gold, guessed = ([list(side) for side in sides] for sides in zip(*pairs, strict=True))
     ours = entity_scores(gold, guessed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # seqeval's, about strange tags
+        warnings.simplefilter("ignore")  # seqeval's warning about unknown tags
         for one in (*gold, *guessed):
             assert spans(one) == [(type, start, last + 1) for type, start, last in get_entities(one)]
         for measure, figure in (
@@ -39,7 +39,7 @@ def assert_is_seqevals(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> 
         ):
             assert figure == pytest.approx(measure(gold, guessed, zero_division=0))
         if not ours.types:
-            return  # seqeval has no report on nothing
+            return  # seqeval fails without tags
         report = classification_report(gold, guessed, output_dict=True, zero_division=0)
     overall = report["micro avg"]
     assert ours.overall.support == overall["support"]
@@ -65,10 +65,10 @@ def test_strange_tags(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> N
     ("line", "expected"),
     [
         ("B-PER I-PER O B-LOC", [("PER", 0, 2), ("LOC", 3, 4)]),  # IOB2
-        ("I-PER I-PER B-PER O", [("PER", 0, 2), ("PER", 2, 3)]),  # IOB1: B- only where two entities touch
+        ("I-PER I-PER B-PER O", [("PER", 0, 2), ("PER", 2, 3)]),  # IOB1: B- only between two adjacent entities
         ("I-PER E-PER O E-LOC", [("PER", 0, 2), ("LOC", 3, 4)]),  # IOE
         ("B-PER I-PER E-PER S-LOC", [("PER", 0, 3), ("LOC", 3, 4)]),  # BIOES
-        ("B-PER I-LOC I-LOC", [("PER", 0, 1), ("LOC", 1, 3)]),  # a change of type is a border
+        ("B-PER I-LOC I-LOC", [("PER", 0, 1), ("LOC", 1, 3)]),  # a change of type is a boundary
         ("B I O B", [("_", 0, 2), ("_", 3, 4)]),
         ("O O", []),
         ("", []),
@@ -78,18 +78,18 @@ def test_known_sentences(line: str, expected: list[tuple[str, int, int]]) -> Non
     assert spans(line.split()) == expected
 
 
-def test_a_span_is_right_only_as_a_whole() -> None:
+def test_only_a_whole_span_is_correct() -> None:
     scores = entity_scores([["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC"]], [["B-PER", "O", "O", "B-LOC"], ["B-ORG"]])
     assert (scores.overall.precision, scores.overall.recall, scores.overall.f1) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
     assert {name: found.support for name, found in scores.types.items()} == {"LOC": 2, "ORG": 0, "PER": 1}
     assert scores.types["LOC"].recall == 0.5
 
 
-def test_the_same_place_in_another_sentence_is_another_place() -> None:
+def test_the_same_position_in_another_sentence_is_another_span() -> None:
     assert entity_scores([["B-PER"], ["O"]], [["O"], ["B-PER"]]).overall.f1 == 0
 
 
-def test_nothing_is_zero_and_a_missing_tag_is_outside() -> None:
+def test_no_entities_give_zero_and_an_empty_tag_is_outside() -> None:
     for nothing in ([], [[]], [["O", "O"]], [["", "O"]]):
         scores = entity_scores(nothing, nothing)
         assert (scores.overall.f1, scores.overall.support, scores.types) == (0, 0, {})

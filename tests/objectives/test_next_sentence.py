@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 import torch
 
 from keel.errors import UserError
-from keel.interfaces import Rows
-from keel.training.learner import Learner
-from keel.training.loop import _objective_sum, evaluate
-from keel.training.model_folder import assemble, load_model
+from keel.hugging_face.folder import load_model
+from keel.learner.build import assemble
+from keel.learner.learner import Learner, answer_counts
+from keel.training.loop import evaluate, weighted_sum
+from keel.values import Rows
 
 SIZE = 90
 
@@ -43,7 +43,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
 
 def padded(rows: Rows, hidden: np.ndarray, places: np.ndarray) -> dict[str, torch.Tensor]:
-    """The same batch as transformers wants it: padded, with -100 where nothing is asked."""
+    """The same batch as transformers wants it: padded, with -100 where there is no answer."""
     shape = (len(rows.lengths), max(rows.lengths))
     inputs = {name: torch.zeros(shape, dtype=torch.long) for name in ("input_ids", "token_type_ids", "attention_mask")}
     labels = torch.full(shape, -100)
@@ -69,7 +69,7 @@ def test_the_summed_loss_is_transformers(twins: tuple[Any, Any], make_rows: Call
     with torch.no_grad():
         expected = theirs(**padded(rows, hidden, places))
         scores = loaded.learner(batch)
-        ours = _objective_sum(loaded.learner, scores, loaded.learner.answer_counts(batch))
+        ours = weighted_sum(scores, answer_counts(batch))
     assert abs(float(expected.loss) - float(ours)) <= 1e-5
     guesses = expected.seq_relationship_logits.argmax(1).numpy()
     assert int(scores["next_sentence"].correct) == int((guesses == rows.answers["next_sentence"]).sum())
@@ -79,19 +79,20 @@ def test_the_summed_loss_is_transformers(twins: tuple[Any, Any], make_rows: Call
 
 def test_zero_means_follows(corpus: Any, tokenizer: Any) -> None:
     """transformers: 0 says B is a continuation of A. Keel's packer gives 0 to exactly such rows."""
-    from keel.corpus.pack_pairs import PairPacker
     from keel.corpus.stream import Cursor, Stream
+    from keel.packers.pairs import PairPacker, PairsConfig
 
     documents = np.arange(corpus.documents)
     everything = np.concatenate([corpus.ids(*corpus.sentence_bounds(d)[[0, -1]]) for d in documents]).tolist()
     text = " ".join(map(str, everything))
-    stream = Stream(corpus, documents, PairPacker(corpus, documents, 24, 0.1, 0.5), tokenizer, 5, None)
+    packer = PairPacker(PairsConfig(short_seq_prob=0.1, random_next_prob=0.5), corpus, documents, 24)
+    stream = Stream(corpus, documents, packer, tokenizer, 5, None)
     rows, _ = stream.take(Cursor(), 4000)
     start = checked = 0
     for length, label in zip(rows.lengths, rows.answers["next_sentence"], strict=True):
         ids, special = rows.ids[start : start + length], rows.special[start : start + length]
         start += length
-        if label == 0 and length < 24:  # nothing was cut, so A and B stand next to each other in the corpus
+        if label == 0 and length < 24:  # nothing was cut, so A and B are neighbours in the corpus
             assert f" {' '.join(map(str, ids[~special]))} " in f" {text} "
             checked += 1
     assert checked > 5
@@ -106,7 +107,7 @@ def test_the_objectives_weights_scale_their_losses(twins: tuple[Any, Any], make_
     batch = weighted.prepare(rows, loaded.tokenizer)
     scores = weighted(batch)
     means = {name: float(score.loss.detach()) / score.count for name, score in scores.items()}
-    total = float(_objective_sum(weighted, scores, weighted.answer_counts(batch)).detach())
+    total = float(weighted_sum(scores, answer_counts(batch)).detach())
     assert total == pytest.approx(2.0 * means["masked_lm"] + 0.5 * means["next_sentence"], rel=1e-6)
 
 
@@ -120,7 +121,7 @@ def test_the_backbone_runs_once_for_all_objectives(twins: tuple[Any, Any], make_
     assert len(calls) == 1
 
 
-def test_a_backbone_without_a_pooler_is_refused(tmp_path: Path) -> None:
+def test_a_backbone_without_a_pooler_is_refused() -> None:
     from keel.backbones.bert import Bert, BertConfig
 
     backbone = Bert(BertConfig(vocabulary=20, layers=1, width=8, heads=1, feed_forward=8, pooler=False))

@@ -1,4 +1,4 @@
-"""Keel's BERT gives the logits of transformers' BERT: random models of several shapes, and real weights."""
+"""Keel's BERT gives the logits of transformers' BERT: random models of several shapes, and published weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from keel.interfaces import Batch, Rows
-from keel.stages.model import Model
-from keel.training.model_folder import load_model
+from keel.hugging_face.folder import load_model
+from keel.inference.model import Model
+from keel.interfaces import CachedEncoder
+from keel.values import Batch, Rows
 
 SHAPES = [
     {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 16, "vocab_size": 60},
@@ -71,13 +72,10 @@ def compare(theirs, ours, rows: Rows) -> dict[str, float]:
     """Largest differences to transformers, one row at a time there, all rows in one flat batch here."""
     batch = Batch.of(rows, {"masked_lm.places": np.arange(len(rows.ids))})
     with torch.no_grad():
-        vectors = ours.backbone(batch).vectors
-        mlm = ours.objectives["masked_lm"].predict(ours.backbone, batch) if "masked_lm" in ours.objectives else None
-        nsp = (
-            ours.objectives["next_sentence"].predict(ours.backbone, batch)
-            if "next_sentence" in ours.objectives
-            else None
-        )
+        encoder = CachedEncoder(ours.backbone)
+        vectors = encoder(batch).vectors
+        found = {name: objective.predict(encoder, batch) for name, objective in ours.objectives.items()}
+        mlm, nsp = found.get("masked_lm"), found.get("next_sentence")
         differences: dict[str, list[float]] = {"vectors": [], "masked_lm": [], "next_sentence": []}
         start = 0
         for row, n in enumerate(rows.lengths):
@@ -132,7 +130,7 @@ def test_mixed_lengths_equal_each_row_alone(tmp_path: Path) -> None:
     assert float((together - alone).abs().max()) <= 1e-5
 
 
-def test_real_weights_give_the_same_vectors() -> None:
+def test_published_weights_give_the_same_vectors() -> None:
     import transformers
 
     folder = minilm()

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from keel.interfaces import Batch, Rows
-from keel.training.model_folder import load_model
+from keel.hugging_face.folder import load_model
+from keel.interfaces import CachedEncoder
+from keel.values import Batch, Rows
 
 LENGTHS = (40, 17, 17, 9, 4)
 SMALL = {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 100}
@@ -24,8 +25,8 @@ OLD = {"max_position_embeddings": 48, "initializer_range": 0.2}
 CASES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
     *(("Roberta", "ForMaskedLM", shape | OLD, {"masked_lm": "logits"}) for shape in (SMALL, WIDE, NARROW)),
     ("Roberta", "ForMaskedLM", SMALL | OLD | {"pad_token_id": 4}, {"masked_lm": "logits"}),
-    ("Roberta", "ForCausalLM", SMALL | OLD | {"is_decoder": True}, {"left_to_right": "logits"}),
-    ("Bert", "LMHeadModel", WIDE | OLD | {"is_decoder": True}, {"left_to_right": "logits"}),
+    ("Roberta", "ForCausalLM", SMALL | OLD | {"is_decoder": True}, {"causal_lm": "logits"}),
+    ("Bert", "LMHeadModel", WIDE | OLD | {"is_decoder": True}, {"causal_lm": "logits"}),
     *(
         (
             "Albert",
@@ -46,7 +47,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
             "GPT2",
             "LMHeadModel",
             {"n_layer": layers, "n_embd": width, "n_head": heads, "n_inner": inner, "n_positions": 48},
-            {"left_to_right": "logits"},
+            {"causal_lm": "logits"},
         )
         for layers, width, heads, inner in ((2, 48, 4, None), (3, 32, 1, 40))
     ),
@@ -98,7 +99,7 @@ def test_every_logit_is_the_same(
     everywhere = np.arange(len(rows.ids))
     batch = Batch.of(rows, {f"{name}.places": everywhere for name in heads})
     with torch.no_grad():
-        found = {name: ours.objectives[name].predict(ours.backbone, batch) for name in heads}  # type: ignore[operator]
+        found = {name: ours.objectives[name].predict(CachedEncoder(ours.backbone), batch) for name in heads}
         for row, start in enumerate(rows.starts):
             part = slice(start, start + rows.lengths[row])
             given = {"input_ids": torch.tensor(rows.ids[part])[None]}
@@ -113,30 +114,30 @@ def test_every_logit_is_the_same(
                 assert difference <= 1e-5 * max(1, float(answer[key].abs().max())), (name, difference)
 
 
-@pytest.mark.parametrize("share", ["attention", "feed-forward"])
-def test_halves_that_albert_shares_are_repeated_there(tmp_path: Path, share: str) -> None:
+@pytest.mark.parametrize("shared", ["attention", "feed-forward"])
+def test_halves_that_albert_shares_are_repeated_in_the_folder(tmp_path: Path, shared: str) -> None:
     import transformers
 
     from keel.backbones.albert import Albert, AlbertConfig
+    from keel.hugging_face.folder import save_model
+    from keel.learner.build import assemble
     from keel.tokenizers.wordpiece import WordPiece
-    from keel.training.model_folder import assemble, save_model
 
-    config = AlbertConfig(
-        vocabulary=97, layers=3, width=32, heads=2, feed_forward=48, positions=48, embedding_width=8, share=share
-    )
+    shape = {"vocabulary": 97, "layers": 3, "width": 32, "heads": 2, "feed_forward": 48, "positions": 48}
+    config = AlbertConfig(**shape, embedding_width=8, share_parameters=shared)
     backbone = Albert(config)
-    backbone.start(torch.Generator().manual_seed(1))
+    backbone.init_weights(torch.Generator().manual_seed(1))
     learner = assemble(backbone, {"masked_lm": {}}).eval()
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(92))]))
     save_model(tmp_path, learner, WordPiece.load(tmp_path), "")
     theirs = transformers.AlbertForMaskedLM.from_pretrained(tmp_path).eval()
     back = load_model(tmp_path).learner
-    assert back.backbone.config.share == share
+    assert back.backbone.config.share_parameters == shared
     assert sum(p.numel() for p in back.parameters()) == sum(p.numel() for p in learner.parameters())
     rows = random_rows().pick([0])
     with torch.no_grad():
         answer = theirs(torch.tensor(rows.ids)[None], token_type_ids=torch.tensor(rows.segments)[None]).logits[0]
         for model in (learner, back):
             batch = Batch.of(rows, {"masked_lm.places": np.arange(len(rows.ids))})
-            mine = model.objectives["masked_lm"].predict(model.backbone, batch)  # type: ignore[operator]
+            mine = model.objectives["masked_lm"].predict(model.encoder(), batch)
             assert float((answer - mine).abs().max()) <= 1e-5

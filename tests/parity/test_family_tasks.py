@@ -14,20 +14,24 @@ import pytest
 import torch
 
 from keel import catalog
-from keel.interfaces import Batch, Rows
-from keel.stages.model import Model
+from keel.errors import UserError
+from keel.hugging_face.folder import load_model, save_model
+from keel.hugging_face.known import family_of
+from keel.inference.model import Model
+from keel.learner.build import assemble
+from keel.learner.frozen_encoder import EncoderSettings
+from keel.learner.task_setup import TaskSetup
 from keel.text.labelled import LabelledData
 from keel.tokenizers.byte_bpe import ByteBpe
 from keel.tokenizers.wordpiece import WordPiece
-from keel.training.encoder import EncoderUse
-from keel.training.model_folder import Purpose, load_model, save_model
+from keel.values import Batch, Rows
 
 SIZE = 70
 SMALL = {"vocabulary": SIZE, "layers": 2, "width": 16, "heads": 2, "feed_forward": 24, "positions": 32}
-SMALL |= {"embedding_width": 8, "neighbourhood": 8, "padding": 0}
+SMALL |= {"embedding_width": 8, "local_window": 8, "padding": 0}
 LABELS: dict[str, dict[str, Any]] = {"classify": {"labels": ["a", "b", "c"]}, "tag": {"labels": ["O", "B-X", "I-X"]}}
 POOLED = ("classify", "regress", "choose")
-CASES = [(b, kind) for b in catalog.names("backbones") for kind in catalog.find("backbones", b).published.heads]
+CASES = [(b, kind) for b in catalog.names("backbones") for kind in family_of(catalog.find("backbones", b)).heads]
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +42,20 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> WordPiece:
 
 
 @pytest.mark.parametrize("backbone, kind", CASES)
-def test_the_head_gives_the_same_answers_there(backbone: str, kind: str, tokenizer: WordPiece, tmp_path: Path) -> None:
+def test_the_head_gives_the_same_answers_in_transformers(
+    backbone: str, kind: str, tokenizer: WordPiece, tmp_path: Path
+) -> None:
     import transformers
 
     family, task = catalog.find("backbones", backbone), catalog.find("tasks", kind)
     known = {k: v for k, v in (SMALL | {"pooler": kind in POOLED}).items() if k in family.Config.model_fields}
-    purpose = Purpose(task(task.Config(**LABELS.get(kind, {})), LabelledData(length=32)), EncoderUse())
-    learner = purpose.learner(family(family.Config(**known))).eval()
+    setup = TaskSetup(task(task.Config(**LABELS.get(kind, {})), LabelledData(length=32)), EncoderSettings())
+    learner = setup.make_learner(family(family.Config(**known))).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in learner.parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
-    save_model(tmp_path, learner, tokenizer, "", purpose)
+    save_model(tmp_path, learner, tokenizer, "", setup)
     config = json.loads((tmp_path / "config.json").read_text())
     theirs, account = getattr(transformers, config["architectures"][0]).from_pretrained(
         tmp_path, output_loading_info=True
@@ -71,7 +77,7 @@ def test_the_head_gives_the_same_answers_there(backbone: str, kind: str, tokeniz
                 ours = objective.out(model.backbone.pool(vectors, batch)).flatten()  # type: ignore[operator,union-attr]
             elif kind in ("classify", "regress"):
                 answer = theirs.eval()(given).logits[0]
-                ours = objective.predict(model.backbone, batch)[0].flatten()  # type: ignore[operator]
+                ours = objective.predict(model.encoder(), batch)[0].flatten()
             elif kind == "answer":
                 found = theirs.eval()(given)
                 answer = torch.stack([found.start_logits[0], found.end_logits[0]], 1)
@@ -95,7 +101,7 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(folder / "vocab.json"), str(folder / "merges.txt")
 
 
-def test_a_roberta_folder_of_theirs(pieces: tuple[str, str], tmp_path: Path) -> None:
+def test_a_roberta_folder_of_transformers(pieces: tuple[str, str], tmp_path: Path) -> None:
     import transformers
 
     theirs = transformers.RobertaTokenizer(vocab=pieces[0], merges=pieces[1])
@@ -124,7 +130,7 @@ def test_a_roberta_folder_of_theirs(pieces: tuple[str, str], tmp_path: Path) -> 
     np.testing.assert_allclose([g["probability"] for g in guesses], best.values.numpy(), atol=1e-6)
 
 
-def test_a_gpt_folder_of_theirs(pieces: tuple[str, str], tmp_path: Path) -> None:
+def test_a_gpt_folder_of_transformers(pieces: tuple[str, str], tmp_path: Path) -> None:
     import transformers
 
     vocabulary = json.loads(Path(pieces[0]).read_text())
@@ -160,21 +166,18 @@ def test_a_gpt_folder_of_theirs(pieces: tuple[str, str], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"keel": {"objectives": {"masked_lm": {"share": "much"}}}}, "options no objective takes"),
+        ({"keel": {"objectives": {"masked_lm": {"mask_prob": "much"}}}}, "options no objective takes"),
         ({"keel": {"objectives": {"masked_lm": 3}}}, "options no objective takes"),
-        ({"keel": {"backbone": {"attention": {"look": "up"}}}}, "not a configuration Keel can use"),
+        ({"keel": {"backbone": {"attention": {"causal": "up"}}}}, "not a configuration Keel can use"),
         ({"keel": {"backbone": 7}}, "not a configuration Keel can use"),
         ({"hidden_size": "wide"}, "not a configuration Keel can use"),
         ({"num_hidden_layers": 3}, "is missing"),
         ({"model_type": "robberta"}, "Did you mean 'roberta'"),
     ],
 )
-def test_a_config_that_cannot_be_is_one_line(
+def test_an_impossible_config_is_one_line(
     change: dict[str, Any], message: str, tokenizer: WordPiece, tmp_path: Path
 ) -> None:
-    from keel.errors import UserError
-    from keel.training.model_folder import assemble
-
     family = catalog.find("backbones", "roberta")
     known = {k: v for k, v in SMALL.items() if k in family.Config.model_fields}
     save_model(tmp_path, assemble(family(family.Config(**known)), {"masked_lm": {}}), tokenizer, "")

@@ -1,4 +1,4 @@
-"""Fine-tuning learns what `transformers` learns: same weights, same batches, no dropout, and every loss is the same."""
+"""Fine-tuning equals `transformers`: same weights, same batches, no dropout, and every loss is the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pytest
 import torch
 import transformers
 
-from keel.catalog import find
+from keel.finetuning.labelled import read_labelled
+from keel.hugging_face.folder import load_model
+from keel.learner.build import task_learner
+from keel.learner.task_setup import TaskSetup
 from keel.recipe import load_task
-from keel.stages.finetune import build_learner, finetune
-from keel.training.model_folder import Purpose, load_model
-from keel.training.windows import Source
+from keel.stages.finetune import finetune
+from keel.training.example_stream import ExampleStream
 
 STEPS = 12
 SETTINGS = [
@@ -22,7 +24,7 @@ SETTINGS = [
     "task.dropout=0",
     "training.epochs=null",
     f"training.steps={STEPS}",
-    "training.batch_rows=8",
+    "training.batch_size=8",
     "training.learning_rate=1e-3",
     "training.warmup=0",
     "training.weight_decay=0",
@@ -53,18 +55,17 @@ def test_every_loss_is_the_same(finished_run: Path, pairs: Path, tmp_path: Path)
     ours = [line["loss"] for line in lines if line["kind"] == "train"]
 
     recipe = load_task("classify", SETTINGS)
-    unsettled = find("tasks", "classify")(recipe.task, recipe.data).bind(str(pairs))
-    examples, _ = unsettled.read(str(pairs))
-    task = unsettled.settle(examples)
+    task, labelled = read_labelled(recipe, str(pairs), str(pairs))
     loaded = load_model(str(finished_run))
-    windows, _ = task.windows(examples, loaded.tokenizer)
-    head = build_learner(Purpose(task, recipe.encoder), loaded, recipe).objectives["classify"].out
+    windows, _ = task.windows(labelled.train, loaded.tokenizer)
+    setup, seed = TaskSetup(task, recipe.encoder), recipe.training.seed
+    head = task_learner(setup, loaded.learner.backbone, seed).objectives["classify"].out
     options = {"num_labels": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = transformers.AutoModelForSequenceClassification.from_pretrained(finished_run, **options).train()
     model.classifier.load_state_dict(head.state_dict())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 0, STEPS)
-    source, cursors, theirs = Source(windows, 8, 1, recipe.training.seed), {}, []
+    source, cursors, theirs = ExampleStream(windows, recipe.training, task.needs), {}, []
     for step in range(STEPS):
         (rows,), cursors = source(step / STEPS, cursors)
         parts = [torch.from_numpy(part) for part in (rows.ids, rows.segments, rows.ids * 0 + 1)]
@@ -80,5 +81,5 @@ def test_every_loss_is_the_same(finished_run: Path, pairs: Path, tmp_path: Path)
         schedule.step()
         optimizer.zero_grad()
         theirs.append(loss.item())
-    assert len(ours) == STEPS and max(theirs) - min(theirs) > 0.05, "nothing was learnt, so nothing was compared"
+    assert len(ours) == STEPS and max(theirs) - min(theirs) > 0.05, "nothing was learned, so nothing was compared"
     assert ours == pytest.approx(theirs, abs=2e-5)

@@ -1,4 +1,4 @@
-"""A map is a picture of its own: every cell tells its number, and any program can draw it."""
+"""A heat map is a self-contained image: every cell shows its number, and any program can draw it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a run: complete in itself, safe with any text, and there whatever the run left behind."""
+"""The report of a run: self-contained, safe with any text, and written whatever files the run has left."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_the_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_page_loads_no_external_resources(tmp_path: Path) -> None:
     write_metrics(tmp_path, [train(1, **{"a.loss": 1.0})])
     page = write_report(tmp_path).read_text()
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
@@ -103,7 +103,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_values_that_are_not_finite_are_named_not_drawn(value: float, tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_counted_not_drawn(value: float, tmp_path: Path) -> None:
     records = [train(s, **{"a.loss": value if s == 2 else 1.0 / s}) for s in (1, 2, 3)]
     write_metrics(tmp_path, [*records, evaluation(3, **{"a.loss": value})])
     page = write_report(tmp_path).read_text()
@@ -127,7 +127,7 @@ def test_no_metrics_at_all_is_still_a_page(content: str | None, tmp_path: Path) 
     assert "No step was recorded" in write_report(tmp_path).read_text()
 
 
-def test_a_killed_run_leaves_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_a_truncated_line_and_repeated_steps(tmp_path: Path) -> None:
     records = [train(s, loss=float(s)) for s in (1, 2, 3)] + [train(s, loss=10.0 * s) for s in (2, 3, 4)]
     write_metrics(tmp_path, records, tail='{"kind": "train", "st')
     found, skipped = read_metrics(tmp_path / "metrics.jsonl")

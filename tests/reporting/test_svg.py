@@ -1,4 +1,4 @@
-"""A drawing tells the truth: what is drawn maps back to the data, through the axis labels a reader would use."""
+"""Charts are correct: what is drawn maps back to the data through the axis labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def axis(svg: ET.Element, name: str, attribute: str) -> tuple[float, float]:
-    """Slope and offset of an axis, from two of its ticks: place = slope * value + offset."""
+    """Slope and offset of an axis, from two of its ticks: position = slope * value + offset."""
     ticks = [
         (float(g.attrib["data-value"]), float(g.find(f"{SVG}line").attrib[attribute]))  # type: ignore[union-attr]
         for g in svg.iter(f"{SVG}g")
@@ -49,7 +49,7 @@ def test_points_map_back_to_the_data_through_the_ticks(ys: list[float], zero: bo
         assert abs(sx * x + ox - a) < 0.05
         assert abs(sy * y + oy - b) < 0.05
         assert 0 <= a <= WIDTH and 0 <= b <= HEIGHT
-    assert sx > 0 and sy < 0, "more is right and up"
+    assert sx > 0 and sy < 0, "larger values are further right and up"
 
 
 @settings(max_examples=200, deadline=None)
@@ -68,7 +68,7 @@ def test_ticks_are_round_few_and_inside(low: float, span: float) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_values_that_are_not_finite_break_the_line_and_are_counted(bad: float) -> None:
+def test_values_that_are_not_finite_interrupt_the_line_and_are_counted(bad: float) -> None:
     text = chart("t", [Series("a", [(0, 1), (1, 2), (2, bad), (3, 4), (4, 5)])], "step", "y")
     svg = ET.fromstring(text)
     group = next(g for g in svg.iter(f"{SVG}g") if g.attrib.get("data-name") == "a")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from keel import machine
 from keel.stages import doctor
-from keel.training import machine
 
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 DIES_UNLESS_CAPPED = f"import os\nif os.environ.get({machine.ISA_VARIABLE!r}) != {machine.ISA_CAP!r}:\n    {DIES}"
@@ -225,7 +225,7 @@ def test_the_whole_examination_is_quick() -> None:
 def test_memory_freed_by_one_step_is_there_for_the_next() -> None:
     """Pages the kernel has to clear for taking and freeing 64 MiB twenty times: a third at most with the setting."""
     code = (
-        "import resource, torch\nfrom keel.training.machine import keep_freed_memory\n{}\n"
+        "import resource, torch\nfrom keel.machine import keep_freed_memory\n{}\n"
         "for _ in range(20): torch.ones(1 << 24)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
     )

@@ -1,17 +1,13 @@
-"""Small labelled files made of the sea text, one for each kind of task, and the models that were taught them."""
+"""Models that were taught each kind of task, from the labelled files of tests/conftest.py."""
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-WHO = ("captain", "sailor", "carpenter", "gull")
-WHERE = ("harbour", "island", "mast", "keel")
 SETTINGS = (
     "data.length=48",
     "training.learning_rate=3e-3",
@@ -19,84 +15,6 @@ SETTINGS = (
     "training.epochs=6",
     "training.precision=fp32",
 )
-
-
-def sentence(source: random.Random) -> tuple[str, str, str]:
-    who, place = source.choice(WHO), source.choice(WHERE)
-    return f"The {who} remembers the {place} at dawn.", who, place
-
-
-def table(path: Path, header: str, rows: list[str]) -> Path:
-    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-    return path
-
-
-def classify(folder: Path, source: random.Random, count: int) -> Path:
-    rows = [f"{text}\t{who}" for text, who, _ in (sentence(source) for _ in range(count))]
-    return table(folder / "classify.tsv", "sentence\tlabel", rows)
-
-
-def regress(folder: Path, source: random.Random, count: int) -> Path:
-    rows = []
-    for _ in range(count):
-        one, other = sentence(source), sentence(source)
-        rows.append(f"{one[0]},{other[0]},{WHO.index(one[1]) + 0.5 * WHERE.index(other[2])}")
-    return table(folder / "regress.csv", "sentence1,sentence2,score", rows)
-
-
-def tag(folder: Path, source: random.Random, count: int) -> Path:
-    lines = []
-    for _ in range(count):
-        text, who, place = sentence(source)
-        for word in [*text[:-1].split(), "."]:
-            label = "B-WHO" if word == who else "B-PLACE" if word == place else "O"
-            lines.append(f"{word} X {label}")
-        lines.append("")
-    path = folder / "tag.conll"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-def answer(folder: Path, source: random.Random, count: int) -> Path:
-    paragraphs = []
-    for number in range(count):
-        text, who, place = sentence(source)
-        asked, gold = (("Who remembers?", who), ("What is remembered?", place))[number % 2]
-        found = [{"text": gold, "answer_start": text.index(gold)}]
-        paragraphs.append({"context": text, "qas": [{"id": str(number), "question": asked, "answers": found}]})
-    path = folder / "answer.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), encoding="utf-8")
-    return path
-
-
-def choose(folder: Path, source: random.Random, count: int) -> Path:
-    rows = []
-    for _ in range(count):
-        choices, right = source.sample(WHO, 3), source.randrange(3)
-        choices[right] = source.choice(WHERE)
-        rows.append(json.dumps({"text": "Which is a place?", "choices": choices, "label": right}))
-    path = folder / "choose.jsonl"
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return path
-
-
-FILES: dict[str, Callable[[Path, random.Random, int], Path]] = {
-    "classify": classify,
-    "regress": regress,
-    "tag": tag,
-    "answer": answer,
-    "choose": choose,
-}
-
-
-@pytest.fixture(scope="session")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int, int], Path]:
-    """`labelled("tag", seed, count)`: a file of so many examples."""
-
-    def make(kind: str, seed: int, count: int) -> Path:
-        return FILES[kind](tmp_path_factory.mktemp(kind), random.Random(seed), count)
-
-    return make
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,12 @@ import pytest
 
 import keel
 from keel.cli.main import run
+from keel.comparing.grid import search
 from keel.errors import UserError
 from keel.stages.evaluate import evaluate, predict
 from keel.stages.finetune import finetune
-from keel.stages.search import search
-from keel.training.windows import SLICE_TOKENS, Source
+from keel.training.example_stream import MICRO_BATCH_TOKENS, ExampleStream
+from keel.training.settings import FinetuneSettings
 
 Teach = Callable[..., tuple[Path, dict[str, Any]]]
 Labelled = Callable[[str, int, int], Path]
@@ -88,7 +89,7 @@ def test_several_labels_at_once(finished_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "o"
-    settings = ["task.several=true", "task.pooling=mean", "training.learning_rate=5e-3", "training.epochs=8"]
+    settings = ["task.multi_label=true", "task.pooling=mean", "training.learning_rate=5e-3", "training.epochs=8"]
     settings += ["data.length=32", "training.precision=fp32"]
     result = finetune(str(finished_run), "classify", train=str(path), out=str(out), overrides=settings, quiet=True)
     assert result["micro_f1"] > 0.8
@@ -114,7 +115,7 @@ def test_no_answer_is_an_answer_and_its_threshold_is_kept(finished_run: Path, tm
     assert result["f1"] > 0.6
     assert evaluate(str(out), str(path))["f1"] == pytest.approx(result["f1"])
     model = keel.load(str(out))
-    assert model.task.config.may_be_impossible
+    assert model.task.config.unanswerable
     (nothing,) = model.predict([("Who watches?", "The harbour is at the island.")])
     assert nothing["answer"] == "" and nothing["start"] is None
 
@@ -130,14 +131,13 @@ def test_a_head_that_transformers_lacks_is_not_passed_off_as_its_own(taught: Tea
     assert all(name.startswith("keel.") for name in loading["unexpected_keys"])
 
 
-def test_a_step_of_long_texts_is_cut_into_slices(taught: Teach) -> None:
+def test_a_step_of_long_texts_is_cut_into_micro_batches(taught: Teach) -> None:
     model = keel.load(str(taught("classify")[0]))
-    data = model.task.data.model_copy(update={"long": model.task.data.long.model_copy(update={"strategy": "windows"})})
-    task = type(model.task)(model.task.config, data)
+    task = model.task.replace(long=model.task.data.long.model_copy(update={"strategy": "windows"}))
     windows, _ = task.windows([task.example("the gull watches " * 3000)] * 4, model.tokenizer)
-    slices, _ = Source(windows, 4, 1, 1)(0.0, {})
-    sizes = [len(rows.ids) for rows in slices]
-    assert len(slices) > 2 and max(sizes) <= SLICE_TOKENS
+    micro_batches, _ = ExampleStream(windows, FinetuneSettings(batch_size=4), task.needs)(0.0, {})
+    sizes = [len(rows.ids) for rows in micro_batches]
+    assert len(sizes) > 2 and max(sizes) <= MICRO_BATCH_TOKENS
     assert sum(sizes) == sum(len(window.ids) for window in windows), "nothing is left out"
 
 
@@ -196,7 +196,7 @@ def test_wrong_answers_do_not_keep_questions_from_being_asked(taught: Teach, tmp
 def test_of_many_labels_an_answer_lists_the_likeliest(taught: Teach) -> None:
     model = keel.load(str(taught("classify")[0]))
     (whole,) = model.predict(["The gull remembers the mast at dawn."])
-    model.task.config = model.task.config.model_copy(update={"listed": 2})
+    model.task = model.task.replace(config={"top_labels": 2})
     (short,) = model.predict(["The gull remembers the mast at dawn."])
     assert list(whole["probabilities"].items())[:2] == list(short["probabilities"].items())
     assert short["label"] == whole["label"] == next(iter(short["probabilities"]))

@@ -32,7 +32,7 @@ def test_every_word_of_a_long_document_is_tagged_once(tokenizer: Any, overlap: f
     example = task.example(words)
     windows, cut = task.windows([example], tokenizer)
     assert sorted(word for window in windows for words in window.place for word in words) == list(range(5000))
-    assert all(len(window.ids) <= 48 for window in windows) and cut.cut_tokens == 0
+    assert all(len(window.ids) <= 48 for window in windows) and cut.truncated_tokens == 0
     # A model that says B-X for every third word it is asked about, wherever it is asked.
     outputs = [np.array([[float(words[0] % 3 == 0), 0.9] for words in window.place]) for window in windows]
     (answer,) = task.answer([example], windows, outputs)
@@ -50,7 +50,7 @@ def test_each_word_is_asked_at_most_once_and_dropped_only_with_its_characters(to
     asked = [word for window in windows for words in window.place for word in words]
     assert asked == sorted(set(asked))
     for window in windows:
-        assert (window.marks["tag"] >= 0).sum() == len(window.place)
+        assert (window.token_answers["tag"] >= 0).sum() == len(window.place)
     for word in set(range(len(example.words))) - set(asked):
         start, stop = example.words[word]
         ids, _ = tokenizer.encode_with_offsets(text[start:stop])
@@ -77,8 +77,8 @@ def test_entities_survive_tokens_of_several_words(parts: list[tuple[str, list[in
     firsts = first_tokens([(n, n + 1) for n in range(words)], offsets)
     assert firsts == [token for token, (start, stop) in enumerate(offsets) for _ in range(start, stop)]
     task = Tag(TagConfig(labels=["O"], entities=True, scheme=scheme), LabelledData())
-    written = task._in_scheme(tags)
-    said = [tag for start, stop in offsets for tag in task._share_out(written[start], stop - start)]
+    written = task._to_scheme(tags)
+    said = [tag for start, stop in offsets for tag in task._spread_label(written[start], stop - start)]
     assert spans(said) == spans(tags)
 
 
@@ -124,8 +124,8 @@ def test_what_is_cut_is_said(tokenizer: Any) -> None:
         data = LabelledData(length=32, long=LongText(strategy=strategy))  # type: ignore[arg-type]
         task = Classify(ClassifyConfig(labels=["a", "b"]), data)
         windows, cut = task.windows([task.example(text) for text in texts], tokenizer)
-        lost[strategy] = cut.cut_tokens
-        assert cut.texts == 2 and cut.cut_texts == (0 if strategy == "windows" else 1)
+        lost[strategy] = cut.truncated_tokens
+        assert cut.texts == 2 and cut.truncated_texts == (0 if strategy == "windows" else 1)
         long = [w for w in windows if w.example == 0]
         assert len(long) == 1 or strategy == "windows"
         outputs = [np.array([float(n), 0.0]) for n in range(len(windows))]

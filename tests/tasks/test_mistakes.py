@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from keel.errors import UserError
+from keel.finetuning.labelled import REJECTED
 from keel.stages.evaluate import evaluate
-from keel.stages.finetune import REJECTED, finetune
+from keel.stages.finetune import finetune
 
 Labelled = Callable[[str, int, int], Path]
 SHORT = ("training.steps=2", "data.length=32", "training.precision=fp32")

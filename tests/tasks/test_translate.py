@@ -15,18 +15,20 @@ from hypothesis import strategies as st
 
 from keel import catalog
 from keel.errors import UserError
-from keel.interfaces import Batch, Window
-from keel.layers.dropout import drawing
+from keel.layers.dropout import seeded_dropout
+from keel.learner.frozen_encoder import EncoderSettings
+from keel.learner.learner import Learner
+from keel.learner.task_setup import TaskSetup
+from keel.learner.windows import outputs, to_rows
 from keel.metrics.translation import bleu, chrf
 from keel.tasks.translate import TranslateConfig, TranslateObjective
 from keel.text.labelled import LabelledData
 from keel.text.parallel import read_pairs
-from keel.training.encoder import EncoderUse
-from keel.training.learner import Learner
-from keel.training.model_folder import Purpose
+from keel.training.example_stream import POOL, ExampleStream
+from keel.training.micro_batches import add_gradients
 from keel.training.precision import autocast
-from keel.training.side_by_side import add_gradients
-from keel.training.windows import POOL, Source, outputs, to_rows
+from keel.training.settings import FinetuneSettings
+from keel.values import Batch, TaskNeeds, Window
 
 SIZE = 30
 DECODERS = ["transformer", "rnn", "rnn-attention"]
@@ -36,15 +38,17 @@ class Vocabulary:
     size, pad, unk, cls, sep, mask, between = SIZE, 0, 1, 2, 3, 4, 1
 
 
-def make(decoder: str, backbone: str = "transformer", use: str = "all", **options: Any) -> Learner:
+def make(decoder: str, backbone: str = "transformer", frozen: bool = False, **options: Any) -> Learner:
     kind = catalog.find("backbones", backbone)
     small = {"vocabulary": SIZE, "layers": 2, "width": 16, "heads": 2, "feed_forward": 24, "positions": 64}
     small |= {"dropout": 0.0, "attention_dropout": 0.0}
     config = kind.Config(**{k: v for k, v in (small | options).items() if k in kind.Config.model_fields})
     task = catalog.find("tasks", "translate")
-    given = {"decoder": decoder, "dropout": 0.0, "longest": 12, **{k: v for k, v in options.items() if k == "beam"}}
+    given = {"decoder": decoder, "dropout": 0.0, "max_length": 12}
+    given |= {k: v for k, v in options.items() if k == "beam_size"}
     torch.manual_seed(0)
-    made = Purpose(task(TranslateConfig(**given), LabelledData()), EncoderUse(use=use)).learner(kind(config))  # type: ignore[arg-type]
+    setup = TaskSetup(task(TranslateConfig(**given), LabelledData()), EncoderSettings(frozen=frozen))  # type: ignore[arg-type]
+    made = setup.make_learner(kind(config))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -72,23 +76,24 @@ def test_writing_token_by_token_gives_the_chances_of_reading_all_at_once(decoder
     rows = to_rows(windows())
     batch = learner.prepare(rows, Vocabulary())  # type: ignore[arg-type]
     with torch.no_grad():
-        logits = objective.logits(learner.backbone, batch)
+        encoder = learner.encoder()
+        logits = objective.logits(encoder, batch)
         lengths, inputs = batch.targets["translate.lengths"], batch.targets["translate.inputs"]
-        read = objective._read(learner.backbone, batch).pick(batch.targets["translate.order"])
+        read = objective.read_source(encoder, batch).pick(batch.targets["translate.order"])
         for row, (whole, tokens) in enumerate(zip(logits.split(lengths), inputs.split(lengths), strict=True)):
             with objective.decoder.writing():
                 mine = read.pick(torch.tensor([row]))
                 for place, token in enumerate(tokens):
                     at = torch.tensor([place])
-                    vectors = objective.decoder(objective._embed(learner.backbone, token[None]), at, (1,), mine)
-                    found = vectors @ objective._table(learner.backbone).t() + objective.bias
+                    vectors = objective.decoder(objective.embed(encoder, token[None]), at, (1,), mine)
+                    found = vectors @ objective.token_embeddings(encoder).t() + objective.bias
                     assert float((found[0] - whole[place]).abs().max()) <= 1e-5
 
 
 @pytest.mark.parametrize("backbone", ["transformer", "rnn", "bert", "gpt"])
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_texts_together_are_translated_as_each_alone(decoder: str, backbone: str) -> None:
-    learner = make(decoder, backbone, beam=3)
+    learner = make(decoder, backbone, beam_size=3)
     given = windows(9)
     together = outputs(learner, given, Vocabulary())  # type: ignore[arg-type]
     for window, found in zip(given, together, strict=True):
@@ -110,7 +115,7 @@ def test_no_place_sees_what_comes_after_it(decoder: str) -> None:
         for written in (answer, changed):
             rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": written})])
             with torch.no_grad():
-                found.append(objective.logits(learner.backbone, learner.prepare(rows, Vocabulary())))  # type: ignore
+                found.append(objective.logits(learner.encoder(), learner.prepare(rows, Vocabulary())))  # type: ignore
         assert torch.equal(found[0][:place], found[1][:place]) and not torch.equal(found[0][place], found[1][place])
 
 
@@ -118,7 +123,7 @@ def test_the_loss_is_torchs_with_smoothing() -> None:
     learner = make("transformer").train()
     objective: Any = learner.objectives["translate"]
     batch = learner.prepare(to_rows(windows()), Vocabulary())  # type: ignore[arg-type]
-    logits = objective.logits(learner.backbone, batch)
+    logits = objective.logits(learner.encoder(), batch)
     right = torch.nn.functional.cross_entropy(
         logits, batch.targets["translate.answers"], label_smoothing=0.1, reduction="sum"
     )
@@ -132,7 +137,7 @@ def test_the_loss_is_torchs_with_smoothing() -> None:
 @pytest.mark.parametrize("backbone", ["transformer", "rnn"])
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_half_precision_teaches_nearly_the_same(decoder: str, backbone: str) -> None:
-    """Filler, packed rows and states in fp32: the loss and its gradient are those of fp32, to the 8 bits of bf16."""
+    """Padding, packed rows and states in fp32: the loss and its gradient are those of fp32, to the 8 bits of bf16."""
     learner = make(decoder, backbone).train()
     batch = learner.prepare(to_rows(windows(20)), Vocabulary())  # type: ignore[arg-type]
     losses, gradients = [], []
@@ -149,14 +154,14 @@ def test_half_precision_teaches_nearly_the_same(decoder: str, backbone: str) -> 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_slices_side_by_side_are_slices_one_after_the_other(decoder: str, precision: str) -> None:
+def test_micro_batches_in_parallel_are_micro_batches_one_after_the_other(decoder: str, precision: str) -> None:
     found, cpu = [], torch.device("cpu")
     for threads in (1, 2):
         learner = make(decoder, attention_dropout=0.2).train()
         parts = [learner.prepare(to_rows(windows(9, seed)), Vocabulary(), cpu) for seed in (1, 2)]  # type: ignore[arg-type]
 
         def ask(number: int, learner: Learner = learner, parts: list[Batch] = parts) -> tuple[torch.Tensor, None]:
-            with drawing(number, cpu), autocast(cpu, precision, lanes=2):
+            with seeded_dropout(number, cpu), autocast(cpu, precision, parallel=2):
                 return learner(parts[number])["translate"].loss, None
 
         torch.set_num_threads(threads)
@@ -170,7 +175,7 @@ def test_slices_side_by_side_are_slices_one_after_the_other(decoder: str, precis
 
 def test_a_table_that_learns_is_shared_and_a_frozen_one_is_not() -> None:
     assert make("transformer").objectives["translate"].table is None
-    frozen = make("transformer", use="frozen").objectives["translate"]
+    frozen = make("transformer", frozen=True).objectives["translate"]
     assert isinstance(frozen, TranslateObjective) and frozen.table is not None
 
 
@@ -202,7 +207,8 @@ def test_commas_in_names_do_not_split_them(tmp_path: Path) -> None:
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=200), st.integers(1, 8), st.integers(0, 3))
 def test_steps_of_similar_lengths_are_still_every_example_once(lengths: list[int], batch: int, seed: int) -> None:
     windows = [Window(*[np.zeros(n, np.int64)] * 3, k, {"x": np.array([k])}) for k, n in enumerate(lengths)]
-    source, cursors, seen = Source(windows, batch, 1, seed, alike=True), {}, []
+    settings = FinetuneSettings(batch_size=batch, micro_batches=1, seed=seed)
+    source, cursors, seen = ExampleStream(windows, settings, TaskNeeds(group_by_length=True)), {}, []
     while len(seen) < len(lengths):
         (rows,), cursors = source(0.0, cursors)
         seen += rows.answers["x"].ravel().tolist()
@@ -217,7 +223,7 @@ def test_files_of_different_length_are_refused_with_the_line(tmp_path: Path) -> 
     left, right = tmp_path / "a.en", tmp_path / "a.de"
     left.write_text("One.\nTwo.\nThree.\n", encoding="utf-8")
     right.write_text("Eins.\nZwei.\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"a\.en, line 3: has no counterpart, for .*a\.de ends with line 2"):
+    with pytest.raises(UserError, match=r"a\.en, line 3: has no counterpart, because .*a\.de ends with line 2"):
         read_pairs(f"{left},{right}", LabelledData(), translated=True)
 
 
@@ -233,10 +239,10 @@ def test_tables_are_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recipe, decoder", [("transformer-mini", "transformer"), ("rnn-mini", "rnn-attention")])
 def test_a_translator_learns_is_saved_and_resumed(recipe: str, decoder: str, tmp_path: Path) -> None:
     """Words of one language into words of another, each its own; and every word of a text turned round."""
+    from keel.inference.model import Model
+    from keel.inference.translate import attention, open_translator, translate
     from keel.stages.finetune import finetune
-    from keel.stages.model import Model
-    from keel.stages.translate import attention, open_translator, translate
-    from keel.tokenizers.words import from_list
+    from keel.tokenizers.whole_words import from_list
 
     source = np.random.default_rng(0)
     english, german = ["dog", "cat", "bird", "runs", "sleeps"], ["Hund", "Katze", "Vogel", "rennt", "ruht"]
@@ -254,12 +260,17 @@ def test_a_translator_learns_is_saved_and_resumed(recipe: str, decoder: str, tmp
         "quiet": True,
         "threads": 1,
     }
-    changes = [f"task.decoder={decoder}", "task.dropout=0.0", "encoder.dropout=0.0", "training.batch_rows=32"]
-    changes += ["training.learning_rate=5e-3", "training.decay=constant", "training.checkpoint_steps=40", "task.beam=2"]
+    changes = [f"task.decoder={decoder}", "task.dropout=0.0", "encoder.dropout=0.0", "training.batch_size=32"]
+    changes += [
+        "training.learning_rate=5e-3",
+        "training.decay=constant",
+        "training.checkpoint_steps=40",
+        "task.beam_size=2",
+    ]
     changes += ["training.warmup=16", "training.precision=fp32", "training.evaluate_steps=160"]
     out = str(tmp_path / "whole")
     result = finetune(str(small), "translate", out=out, overrides=[*changes, "training.steps=440"], **given)
-    assert result["bleu"] > 90 and result["headline"] == "bleu", result
+    assert result["bleu"] > 90 and result["primary_metric"] == "bleu", result
     model = open_translator(out, beam=3)
     assert [a["translation"] for a in translate(model, ["dog runs", "", "bird"])] == ["rennt Hund", "", "Vogel"]
     assert Model.load(out).predict(["cat sleeps"])[0]["translation"] == "ruht Katze"
@@ -275,7 +286,7 @@ def test_a_translator_learns_is_saved_and_resumed(recipe: str, decoder: str, tmp
 
 def test_a_translators_encoder_serves_other_tasks(tmp_path: Path) -> None:
     from keel.stages.finetune import finetune
-    from keel.tokenizers.words import from_list
+    from keel.tokenizers.whole_words import from_list
 
     from_list(["dog", "cat", "Hund", "Katze"], lowercase=False).save(tmp_path / "tokenizer")
     pairs, labels = tmp_path / "p.tsv", tmp_path / "l.tsv"
@@ -284,7 +295,7 @@ def test_a_translators_encoder_serves_other_tasks(tmp_path: Path) -> None:
     fresh = {"tokenizer": str(tmp_path / "tokenizer"), "overrides": ["training.epochs=1"], "quiet": True}
     files = {"train": str(pairs), "dev": str(pairs), "out": str(tmp_path / "mt")}
     finetune("rnn-mini", "translate", **files, **fresh)  # type: ignore[arg-type]
-    changes = ["encoder.use=frozen", "encoder.layers=mix", "training.epochs=30", "training.learning_rate=1e-2"]
+    changes = ["encoder.frozen=true", "encoder.layers=mix", "training.epochs=30", "training.learning_rate=1e-2"]
     result = finetune(
         str(tmp_path / "mt"),
         "classify",
@@ -299,7 +310,7 @@ def test_a_translators_encoder_serves_other_tasks(tmp_path: Path) -> None:
 
 def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from keel.cli.main import run
-    from keel.tokenizers.words import from_list
+    from keel.tokenizers.whole_words import from_list
 
     from_list(["dog", "Hund"], lowercase=False).save(tmp_path / "tok")
     (tmp_path / "a.en").write_text("dog\ndog\n")

@@ -1,4 +1,4 @@
-"""Files of words in columns: sentences as they were written, and what a line cut short costs."""
+"""CoNLL files: sentences are read as they were written, and a truncated line rejects its sentence."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_columns_may_be_chosen(tmp_path: Path) -> None:
         assert sentence.words == ["EU", "says"] and sentence.tags == ["B-ORG", "O"]
 
 
-def test_a_tab_separates_and_then_a_space_is_text(tmp_path: Path) -> None:
+def test_in_a_line_with_tabs_a_space_is_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "New York\tB-LOC\n\u3000\tO\nhas  O\n\u3000 O\n")
     ((sentence,), _) = read_conll(path)
     assert sentence.words == [
@@ -85,18 +85,18 @@ def test_a_tab_separates_and_then_a_space_is_text(tmp_path: Path) -> None:
     ]  # the ideographic space is a word in Chinese corpora
 
 
-def test_a_bad_line_costs_its_sentence(tmp_path: Path) -> None:
+def test_a_bad_line_rejects_its_sentence(tmp_path: Path) -> None:
     data = b"EU NNP O\nsays VB O\n\nno tag O\nEU NNP\nhere\n\nfine JJ O\n\nbad \xff O\n\none two three O\n\nfine JJ O"
     path = write(tmp_path / "a.txt", data)
     sentences, rejected = read_conll(path)
     assert [(s.line, s.words) for s in sentences] == [(1, ["EU", "says"]), (8, ["fine"]), (14, ["fine"])]
     assert {one.file for one in rejected} == {str(path)}
     assert [(one.line, one.reason) for one in rejected] == [
-        (5, "too few columns: 2, the tag is in column 3 (costs the sentence that begins in line 4)"),
-        (10, "invalid UTF-8: byte 0xff in line 10; save the text as UTF-8 (costs the sentence that begins in line 10)"),
-        (12, "too many columns: 4, most lines have 3 (costs the sentence that begins in line 12)"),
+        (5, "too few columns: 2, the tag is in column 3 (drops the sentence that begins in line 4)"),
+        (10, "invalid UTF-8: byte 0xff in line 10; save the text as UTF-8 (drops the sentence that begins in line 10)"),
+        (12, "too many columns: 4, most lines have 3 (drops the sentence that begins in line 12)"),
     ]
-    sentences, rejected = read_conll(path, tag=3)  # counted from the front, more columns are no harm
+    sentences, rejected = read_conll(path, tag=3)  # counted from the front, more columns do no harm
     assert [one.line for one in rejected] == [5, 10]
     path = write(tmp_path / "b.txt", "a\tO\nb\t\n\n\tO\n")
     _, rejected = read_conll(path)
@@ -112,7 +112,7 @@ def test_most_lines_without_tags_do_not_hide_the_tags(tmp_path: Path) -> None:
     assert [s.words for s in sentences] == [["d"]] and [one.line for one in rejected] == [1, 4]
 
 
-def test_files_that_cannot_be_meant(tmp_path: Path) -> None:
+def test_unusable_files_are_refused(tmp_path: Path) -> None:
     plain = write(tmp_path / "a.txt", "one\nword\n\nper\nline\n")
     assert "single column" in error(plain) and "no tags" in error(plain)
     assert [s.words for s in read_conll(plain, tags_needed=False)[0]] == [["one", "word"], ["per", "line"]]

@@ -1,4 +1,4 @@
-"""What is kept of long texts: nothing twice, nothing lost by windows, the published shares for head and tail."""
+"""Long texts: no token twice, windows lose nothing, and head-tail has the published sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from keel.text.long_text import STRATEGIES, LongText, share_room, window_starts
-from keel.text.words import BLANK, word_spans
+from keel.text.word_spans import BLANK, word_spans
 
 
 @pytest.mark.parametrize("length, head, tail", [(511, 128, 382), (800, 128, 382), (801, 256, 254), (5000, 256, 254)])
@@ -35,7 +35,9 @@ def test_rows_fit_and_windows_lose_nothing(length: int, room: int, strategy: str
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(2, 50))
-def test_of_two_texts_the_longer_gives_way_as_in_the_tokenizers_library(first: int, second: int, room: int) -> None:
+def test_the_longer_of_two_texts_is_truncated_first_as_in_the_tokenizers_library(
+    first: int, second: int, room: int
+) -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.enable_truncation(room, strategy="longest_first")
@@ -44,7 +46,7 @@ def test_of_two_texts_the_longer_gives_way_as_in_the_tokenizers_library(first: i
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_words_cover_what_can_be_seen_once(text: str) -> None:
+def test_words_cover_every_visible_character_once(text: str) -> None:
     spans = word_spans(text)
     assert all(a < b for a, b in spans) and all(b <= c for (_, b), (c, _) in itertools.pairwise(spans))
     assert "".join(text[a:b] for a, b in spans) == re.sub(f"[{BLANK}]", "", text)

@@ -1,4 +1,4 @@
-"""Readers: what is read, in which order, and what each kind of bad input costs."""
+"""Readers: what is read, in which order, and what is rejected for each kind of bad input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(path: Path, data: bytes | str) -> Path:
 
 
 def documents(*files: Path, **options: str) -> list[tuple[str, str]]:
-    """(text, reason) of each document, put together from its pieces; checks what holds for all readers."""
+    """(text, reason) of each document, joined from its pieces; checks what holds for all readers."""
     found: list[tuple[str, str]] = []
     text, ordinal, file = "", -1, ""
     for piece in read(files, **options):
@@ -98,9 +98,7 @@ def test_what_is_read_does_not_depend_on_how(
 
 @SAME_FOLDER
 @given(text=st.text("ab \n.。字", min_size=1, max_size=200), size=st.integers(1, 30))
-def test_pieces_put_together_are_the_document(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, size: int
-) -> None:
+def test_joined_pieces_are_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
     with monkeypatch.context() as small:
         small.setattr(readers, "PIECE_CHARACTERS", size)
         small_blocks(small, 7)
@@ -122,7 +120,7 @@ def test_paragraphs_and_lines(tmp_path: Path) -> None:
     assert [data[p.offset :].split()[0].decode() for p in lines if not p.rejected] == ["one", "two", "three", "four"]
 
 
-def test_invalid_utf8_costs_one_document(tmp_path: Path) -> None:
+def test_invalid_utf8_rejects_one_document(tmp_path: Path) -> None:
     bad = b"bad \xff here"
     line = write(tmp_path / "a.txt", b"one\n" + bad + b"\nthree\n")
     assert documents(line, documents="line") == [
@@ -161,15 +159,15 @@ def test_invalid_utf8_late_in_a_long_document(tmp_path: Path, monkeypatch: pytes
     ],
 )
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".tsv", ".txt.gz", ".jsonl.gz"])
-def test_a_file_that_is_no_text_is_one_rejected_document(tmp_path: Path, data: bytes, kind: str, suffix: str) -> None:
+def test_a_file_that_is_not_text_is_one_rejected_document(tmp_path: Path, data: bytes, kind: str, suffix: str) -> None:
     bad, good = write(tmp_path / f"a{suffix}", data), write(tmp_path / "b.txt", "good")
     assert kinds(documents(bad, good)) == [kind, ""]
 
 
 @pytest.mark.parametrize("mode", ["file", "line", "paragraph"])
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "garbage behind"])
-def test_damaged_gzip_costs_the_document_being_read(tmp_path: Path, mode: str, damage: str) -> None:
-    """All before the damage is kept, the rest of the file is one rejected document, the next file is read."""
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "garbage after"])
+def test_damaged_gzip_rejects_the_document_being_read(tmp_path: Path, mode: str, damage: str) -> None:
+    """Everything before the damage is kept, the rest of the file is one rejected document, the next file is read."""
     path = tmp_path / "a.txt.gz"
     lines = [f"line {number} {number * 7919 % 1000}" for number in range(20000)]
     data = gzip.compress("\n\n".join(lines).encode())
@@ -177,14 +175,14 @@ def test_damaged_gzip_costs_the_document_being_read(tmp_path: Path, mode: str, d
     broken = {
         "truncated": data[:half],
         "flipped": data[:half] + bytes([data[half] ^ 255]) * 40 + data[half + 40 :],
-        "garbage behind": data + b"garbage",
+        "garbage after": data + b"garbage",
     }
     path.write_bytes(broken[damage])
     found = documents(path, write(tmp_path / "b.txt", "good"), documents=mode)
     assert found[-1] == ("good", "") and kinds(found)[-2] == "damaged gzip"
     kept = [text.strip() for text, reason in found[:-2] if not reason]
     assert kept[:5000] == ([] if mode == "file" else lines[:5000])
-    if damage != "flipped":  # deflate notices a flipped byte only some way on
+    if damage != "flipped":  # deflate notices a flipped byte only some bytes later
         assert kept == lines[: len(kept)]
 
 
@@ -230,7 +228,7 @@ def test_long_records_are_rejected_and_the_next_is_read(tmp_path: Path, monkeypa
         assert kinds(documents(write(tmp_path / "a.jsonl", f'{long}\n{{"text": "b"}}\n'))) == [kind, ""]
         found = documents(write(tmp_path / "a.csv", f"text\n{'x' * size}\nb\n"))
         assert kinds(found) == [kind, ""] and found[-1] == ("b", "")
-    # A quote never closed costs so much text and no more.
+    # An unclosed quote loses this much text and no more.
     found = documents(write(tmp_path / "a.csv", 'text\n"' + "x\n" * 1000 + "b\n"))
     assert kinds(found)[0] == "record too long" and found[1:] == [("x", "")] * (len(found) - 2) + [("b", "")]
 
@@ -251,7 +249,7 @@ def test_a_long_line_takes_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["line", "paragraph", "file"])
-def test_reading_goes_on_from_any_document(tmp_path: Path, mode: str) -> None:
+def test_reading_resumes_at_any_document(tmp_path: Path, mode: str) -> None:
     files = [
         write(tmp_path / "a.txt", b"one\n\n\xff\n\nthree\n\n"),
         write(tmp_path / "b.jsonl", '{"text": "four"}\n{}\n{"text": "six"}\n'),
@@ -273,7 +271,9 @@ def test_find_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = lambda *paths: [str(path) for path in find_files(paths)]  # noqa: E731
     assert names("z.tsv", "in") == ["z.tsv", "in/a.jsonl.gz", "in/b.txt", "in/deep/c.csv"]
     assert names("in/*.txt", "in/b.txt", "**/*.csv") == ["in/b.txt", "in/deep/c.csv"]
-    assert names("in/train.de.gz") == names("in/*.de.gz") == ["in/train.de.gz"], "parallel texts end in their language"
+    assert names("in/train.de.gz") == names("in/*.de.gz") == ["in/train.de.gz"], (
+        "parallel texts have a language code as their suffix"
+    )
     assert [piece.text for piece in read([Path("in/train.de.gz")])] == ["x"]
     assert names(str(tmp_path / "in" / "*.txt")) == [str(tmp_path / "in" / "b.txt")]
     for given_path, message in {

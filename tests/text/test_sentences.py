@@ -1,4 +1,4 @@
-"""Sentences: nothing but white space is lost, and stops are told from abbreviations."""
+"""Sentences: only white space is lost, and abbreviations do not end a sentence."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_newlines_always_end_a_sentence() -> None:
 
 @pytest.mark.parametrize("unit", [".", "!", "…", "。", '."', ". ", "a.b.", "Mr. ", "J. ", "1. ", '"', "x"])
 def test_time_grows_with_length_only(unit: str) -> None:
-    """Backtracking would show: twenty times the text in far more than twenty times the time."""
+    """With backtracking, twenty times the text would take far more than twenty times as long."""
     text = unit * (200_000 // len(unit))
     start = time.process_time()
     split(text)

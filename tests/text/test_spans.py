@@ -1,4 +1,4 @@
-"""Labelled stretches of characters: three ways to write them, one way to have them."""
+"""Labelled spans of characters: three notations are read to the same spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.errors import UserError
-from keel.text.spans import Span, Spanned, read_spans
+from keel.text.spans import LabelledSpan, Spanned, read_spans
 
 SAME_FOLDER = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.text(st.sampled_from('ab字😀\n"\t é') | st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -24,7 +24,7 @@ def write(path: Path, records: list[Any]) -> Path:
     return path
 
 
-def cluener(text: str, spans: list[Span]) -> dict[str, dict[str, list[list[int]]]]:
+def cluener(text: str, spans: list[LabelledSpan]) -> dict[str, dict[str, list[list[int]]]]:
     found: dict[str, dict[str, list[list[int]]]] = {}
     for start, stop, label in spans:
         found.setdefault(label, {}).setdefault(text[start:stop], []).append([start, stop - 1])
@@ -32,7 +32,7 @@ def cluener(text: str, spans: list[Span]) -> dict[str, dict[str, list[list[int]]
 
 
 @st.composite
-def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
+def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[LabelledSpan]]:
     text = draw(TEXT)
     cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
     label = st.sampled_from(["name", "公司", "a b"])
@@ -42,7 +42,7 @@ def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
 @SAME_FOLDER
 @given(written=st.lists(texts_with_spans(), min_size=1, max_size=4), gz=st.booleans())
 def test_every_form_gives_back_what_was_written(
-    tmp_path: Path, written: list[tuple[str, list[Span]]], gz: bool
+    tmp_path: Path, written: list[tuple[str, list[LabelledSpan]]], gz: bool
 ) -> None:
     words = [[{"start": a, "end": b, "label": label, "id": 1} for a, b, label in spans] for _, spans in written]
     forms: list[list[Any]] = [[cluener(*one) for one in written], [spans[::-1] for _, spans in written], words]
@@ -53,7 +53,7 @@ def test_every_form_gives_back_what_was_written(
         assert read_spans(path) == (expected, [])
 
 
-def test_the_end_is_included_in_cluener_alone(tmp_path: Path) -> None:
+def test_only_cluener_includes_the_end(tmp_path: Path) -> None:
     text = "浙商银行企业信贷部叶老桂博士"
     labels = [{"name": {"叶老桂": [[9, 11]]}}, [[9, 12, "name"]], [{"start": 9, "end": 12, "label": "name"}]]
     found, _ = read_spans(write(tmp_path / "a.jsonl", [{"t": text, "l": label} for label in labels]), "t", "l")
@@ -83,7 +83,7 @@ def test_the_end_is_included_in_cluener_alone(tmp_path: Path) -> None:
         ({"x": {"ab": None}}, 'not spans: {"x": {"ab": null}}; expected'),
     ],
 )
-def test_what_is_wrong_costs_its_record(tmp_path: Path, label: Any, reason: str) -> None:
+def test_a_wrong_span_rejects_its_record(tmp_path: Path, label: Any, reason: str) -> None:
     good = {"text": "abcd", "label": [[0, 2, "x"], [2, 4, "y"], [0, 2, "x"]]}
     path = write(tmp_path / "a.jsonl", [good, {"text": "abcd", "label": label}, {"text": 3, "label": []}, good])
     found, rejected = read_spans(path)
@@ -93,7 +93,7 @@ def test_what_is_wrong_costs_its_record(tmp_path: Path, label: Any, reason: str)
     assert rejected[1].reason == "not a string: the text is a int"
 
 
-def test_rows_that_are_no_records_are_listed_in_order(tmp_path: Path) -> None:
+def test_rows_that_are_not_records_are_listed_in_order(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(
         b'\n{"text": "a", "label": 1}\nnot json\n{"text": "\xff", "label": []}\n{"text": "a", "label": 2}\n'
@@ -107,7 +107,7 @@ def test_rows_that_are_no_records_are_listed_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_cannot_be_meant(tmp_path: Path) -> None:
+def test_unusable_files_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", [{"text": "a", "labels": []}])
     with pytest.raises(UserError, match=r"no record has the key 'label', wanted as label. Did you mean 'labels'\?"):
         read_spans(tmp_path / "train.jsonl")

@@ -1,4 +1,4 @@
-"""Questions about passages: read as written, places repaired, and what is broken named by its question."""
+"""SQuAD files: questions are read as written, wrong offsets are repaired, and errors name their question."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def one(tmp_path: Path, question: Any, context: str = CONTEXT) -> Question:
 
 
 def reason(tmp_path: Path, question: Any) -> str:
-    """Why a question is rejected; its good neighbour is not."""
+    """Why a question is rejected, while the valid question after it is not."""
     path = write(tmp_path / "a.json", squad(question, asked(("keel", 4), id="good")))
     (neighbour,), (rejected,) = read_squad(path)
     assert neighbour.id == "good" and (rejected.file, rejected.line) == (str(path), 0)
@@ -89,7 +89,7 @@ def test_what_was_written_is_read_back(tmp_path: Path, written: list[Any], bom: 
 @given(context=st.text("ab", max_size=20), text=st.text("ab", min_size=1, max_size=3), start=st.integers(-5, 30))
 @example(context="abbbbba", text="a", start=5)
 @example(context="abbbbba", text="a", start=1)
-def test_a_wrong_place_becomes_the_nearest_right_one(tmp_path: Path, context: str, text: str, start: int) -> None:
+def test_a_wrong_offset_becomes_the_nearest_right_one(tmp_path: Path, context: str, text: str, start: int) -> None:
     found, rejected = read_squad(write(tmp_path / "a.json", squad(asked((text, start)), context=context)))
     places = [place for place in range(len(context)) if context.startswith(text, place)]
     if not places:
@@ -135,11 +135,11 @@ def test_questions_without_answers(tmp_path: Path) -> None:
         ("Where?", "article 1, paragraph 1, question 1: no 'id'; give it one that no other question has"),
     ],
 )
-def test_what_is_wrong_costs_its_question(tmp_path: Path, question: Any, expected: str) -> None:
+def test_an_error_rejects_its_question(tmp_path: Path, question: Any, expected: str) -> None:
     assert reason(tmp_path, question) == expected
 
 
-def test_what_is_wrong_above_the_questions(tmp_path: Path) -> None:
+def test_errors_above_the_questions(tmp_path: Path) -> None:
     whole = squad(asked(("keel", 4)))
     whole["data"][0]["paragraphs"] += [{"qas": []}, {"context": "x"}, "x"]
     whole["data"] += [{"title": "t"}, 3]
@@ -153,7 +153,7 @@ def test_what_is_wrong_above_the_questions(tmp_path: Path) -> None:
     ]
 
 
-def test_invalid_utf8_costs_the_questions_it_stands_in(tmp_path: Path) -> None:
+def test_invalid_utf8_rejects_the_questions_that_contain_it(tmp_path: Path) -> None:
     data = json.dumps(squad(asked(("keel", 4), id="bad @"), asked(("keel", 4)))).encode().replace(b"@", b"\xff")
     (found,), (rejected,) = read_squad(write(tmp_path / "a.json", data))
     assert found.id == "q1"

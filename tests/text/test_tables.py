@@ -1,4 +1,4 @@
-"""Tables: what is written is read back, a bad row costs itself, and every message names the right line."""
+"""Tables: what is written is read back, a bad row rejects only itself, and every message names the right line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(path: Path, columns: dict[str, str | None]) -> list[tuple[Any, ...]]:
 
 
 def reasons(path: Path, columns: dict[str, str | None]) -> dict[int, str]:
-    """Line to the reason, and nothing else may have been rejected in that line."""
+    """The reason for each rejected line; a line is rejected only once."""
     _, rejected = read_table(path, columns)
     assert {one.file for one in rejected} <= {str(path)}
     assert len({one.line for one in rejected}) == len(rejected)
@@ -118,7 +118,7 @@ def test_bad_rows_of_csv(tmp_path: Path) -> None:
         'lines",0',
         "one, two, 1",  # 7
         '"a"b,1',  # 8
-        "right,1,,",  # nothing is in the columns too many
+        "right,1,,",  # the surplus columns are empty
     ]
     path = write(tmp_path / "a.csv", "\n".join(data))
     records, _ = read_table(path, BOTH)
@@ -130,7 +130,7 @@ def test_bad_rows_of_csv(tmp_path: Path) -> None:
     }
 
 
-def test_an_unclosed_quote_costs_its_line(tmp_path: Path) -> None:
+def test_an_unclosed_quote_rejects_its_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text,label\nfirst,1\n"open,0\nplain,1\n"quoted, text",0\nlast,1\n')
     records, rejected = read_table(path, BOTH)
     assert [r.fields["text"] for r in records] == ["first", "plain", "quoted, text", "last"]
@@ -144,7 +144,7 @@ def test_an_unclosed_quote_costs_its_line(tmp_path: Path) -> None:
     assert reasons(path, BOTH) == {3: "unclosed quote: it begins in this row and never ends"}
 
 
-def test_a_long_field_is_no_trouble(tmp_path: Path) -> None:
+def test_a_long_field_is_read(tmp_path: Path) -> None:
     text = "word, " * 100_000  # csv's own limit is 131,072 characters
     path = write(tmp_path / "a.csv", f'text,label\n"{text}",1\n')
     assert rows(path, BOTH) == [(text, "1")]
@@ -172,8 +172,8 @@ def test_bad_rows_of_jsonl(tmp_path: Path) -> None:
     assert set(found) == {2, 4, 5, 6}
 
 
-def test_invalid_utf8_costs_its_row(tmp_path: Path) -> None:
-    """Lines of GBK among lines of UTF-8; in a row of several lines the line of the byte is named, too."""
+def test_invalid_utf8_rejects_its_row(tmp_path: Path) -> None:
+    """Lines of GBK among lines of UTF-8; in a row of several lines, the line of the byte is named too."""
     gbk = "很好".encode("gbk")  # ba dc ba c3
     table = (
         b"text,label\n" + "好,1\n".encode() + gbk + b',0\n"two\nlines ' + gbk + b'",1\nlast,1\n"a\nb\nc",' + gbk + b"\n"
@@ -185,7 +185,7 @@ def test_invalid_utf8_costs_its_row(tmp_path: Path) -> None:
         4: "invalid UTF-8: byte 0xba in line 5; save the text as UTF-8",
         7: "invalid UTF-8: byte 0xba in line 9; save the text as UTF-8",
     }
-    assert [r.line for r in read_table(path, {"text": "text"})[0]] == [2, 6, 7]  # it costs only whom it concerns
+    assert [r.line for r in read_table(path, {"text": "text"})[0]] == [2, 6, 7]  # other columns do not matter
     path = write(tmp_path / "a.tsv", b"text\tlabel\n" + gbk + b"\t1\nfine\t1\nbad\t" + gbk)
     assert set(reasons(path, BOTH)) == {2, 4}
     jsonl = b'{"text": "one"}\n{"text": "' + gbk + b'"}\n{"text": "three"}\n'
@@ -200,7 +200,7 @@ def test_invalid_utf8_costs_its_row(tmp_path: Path) -> None:
 @SAME_FOLDER
 @given(data=st.binary(max_size=200), suffix=st.sampled_from(["csv", "tsv", "jsonl"]))
 def test_no_bytes_break_the_reader(tmp_path: Path, data: bytes, suffix: str) -> None:
-    """Below a good header and a good row, whatever follows is given or rejected, in the order of the lines."""
+    """After a valid header and a valid row, every row is returned or rejected, in the order of the lines."""
     good = {"csv": "text,label\nx,y\n", "tsv": "text\tlabel\nx\ty\n", "jsonl": '\n{"text": "x", "label": "y"}\n'}
     path = write(tmp_path / f"a.{suffix}", good[suffix].encode() + data.replace(b"\0", b'"'))
     records, rejected = read_table(path, BOTH)
@@ -219,12 +219,12 @@ def test_a_wrong_column_is_refused_with_a_suggestion(tmp_path: Path, suffix: str
     assert error(path, {"text": "zzz"}).endswith("Known: label, sentence.")
 
 
-def test_a_key_that_only_some_records_have_costs_the_others(tmp_path: Path) -> None:
+def test_records_without_the_key_are_rejected_if_others_have_it(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "x"}\n{"text": "y", "label": 1}\n')
     assert reasons(path, BOTH) == {1: "no key 'label': the record has 'text'"}
 
 
-def test_columns_that_cannot_be_meant(tmp_path: Path) -> None:
+def test_impossible_columns_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label,label\nx,1,2\n")
     assert "by name and by number (text = text, label = 2)" in error(path, {"text": "text", "label": "2"})
     assert "counted from 1" in error(path, {"text": "0"})

@@ -1,4 +1,4 @@
-"""Word vectors as other programs write them: read as gensim reads them, or refused with the place."""
+"""Files of word vectors: read as gensim reads them, or refused with the position of the error."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ VALUE = st.floats(-1e6, 1e6, width=32)
 def test_what_is_written_is_read(
     binary: bool, words: list[str], width: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Any words, any finite values. The width is small, where text and floats are hardest to tell apart."""
+    """Any words, any finite values. With few values, text and floats are the hardest to distinguish."""
     vectors = data.draw(arrays(np.float32, (len(words), width), elements=VALUE))
     if binary and all(0x20 <= byte < 0x7F or byte in b"\t\r\n" for byte in vectors[0].tobytes()):
-        return  # floats that spell printable text cannot be told from it
+        return  # floats whose bytes are printable cannot be distinguished from text
     path = tmp_path_factory.mktemp("v") / data.draw(st.sampled_from(["vectors", "vectors.gz"]))
     write_vectors(path, words, vectors, binary)
     found = read_vectors(path)
     assert found.words == words and np.array_equal(found.vectors, vectors) and found.doubled == 0
 
 
-def test_the_ways_of_other_programs_are_read_as_gensim_reads_them(tmp_path: Path) -> None:
-    """word2vec.c and fastText write a space before the newline; word2vec.c a newline behind binary vectors."""
+def test_the_variants_of_other_programs_are_read_as_gensim_reads_them(tmp_path: Path) -> None:
+    """word2vec.c and fastText write a space before the newline; word2vec.c writes a newline after binary vectors."""
     from gensim.models import KeyedVectors
 
     floats = [np.array(row, "<f4").tobytes() for row in ([1, 2.5], [-3, 4e-3])]
@@ -58,7 +58,7 @@ def test_the_ways_of_other_programs_are_read_as_gensim_reads_them(tmp_path: Path
         assert np.array_equal(read_vectors(tmp_path / f"{name}.gz").vectors, theirs.vectors)
 
 
-def test_of_a_word_twice_the_first_counts(tmp_path: Path) -> None:
+def test_the_first_vector_of_a_repeated_word_is_kept(tmp_path: Path) -> None:
     (tmp_path / "v").write_text("3 1\nkeel 1\nmast 2\nkeel 3\n")
     found = read_vectors(tmp_path / "v")
     assert found.words == ["keel", "mast"] and found.vectors.tolist() == [[1], [2]] and found.doubled == 1
@@ -78,18 +78,18 @@ ONES = np.ones(3, "<f4").tobytes()
         (b"2 3\nkeel 1 x 3\nmast 1 2 3\n", "line 2: expected a word and 3 numbers"),
         (b"2 3\nkeel 1 2 3\n\nmast 1 2 3\n", "line 3: no word"),
         (b"2 3\nkeel 1.123 2.123 3.123\n", "line 3: no word, though line 1 promises 2 of them; 1 were read"),
-        (b"1 3\nkeel 1 2 3\nmast 1 2 3\n", "goes on after the 1 words"),
+        (b"1 3\nkeel 1 2 3\nmast 1 2 3\n", "continues after the 1 words"),
         (b"900000000 300\nkeel 1 2 3\n", "ends too early for the 900,000,000 words of 300 values"),
         (b"2 3\nkeel 1 2 3\nmast 1 nan 3\n", "line 3: 'mast' has values that are not numbers"),
         (b"1 3\nkeel 1 2 1e300\n", "line 2: 'keel' has values that are not numbers"),
         (b"1 3\nkiel\xe9 1 2 3\n", "line 2: the word is not UTF-8"),
         (b"2 3\nkeel " + ONES + b"\nma", "ends within word 2 of 2"),
-        (b"2 2\nkeel " + ONES + b"\nmast " + ONES + b"\n", "word 2 of 2 is none; are there 2 values for each"),
-        (b"1 3\nkeel " + ONES + b"\nmast " + ONES, "goes on after the 1 words"),
+        (b"2 2\nkeel " + ONES + b"\nmast " + ONES + b"\n", "word 2 of 2 is not a word; does each have 2 values"),
+        (b"1 3\nkeel " + ONES + b"\nmast " + ONES, "continues after the 1 words"),
         (b"1 3\nkeel " + np.array([1, np.nan, 1], "<f4").tobytes(), "word 1 of 1, 'keel', has values that are not"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(content: bytes, expected: str, tmp_path: Path) -> None:
+def test_inconsistent_files_are_refused_with_the_position(content: bytes, expected: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_bytes(content)
     with pytest.raises(UserError) as refused:
         read_vectors(tmp_path / "v")

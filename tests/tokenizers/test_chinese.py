@@ -59,7 +59,7 @@ def tokenizer() -> WordPiece:
 
 
 def exact(text: str, tokenizer: WordPiece) -> np.ndarray:
-    """Token by token from offsets and the segmenter's own words, one sentence at a time."""
+    """The reference: from offsets and the words of the segmenter, one sentence at a time."""
     import rjieba
 
     inside = set()
@@ -80,14 +80,14 @@ def exact(text: str, tokenizer: WordPiece) -> np.ndarray:
 @example(["", "北京"])
 @example(["龘北京龘京", "😀龘北京", "[UNK]北京龘"])
 @settings(max_examples=400, deadline=None)
-def test_equals_the_exact_way_for_any_text(tokenizer: WordPiece, texts: list[str]) -> None:
+def test_equals_the_reference_for_any_text(tokenizer: WordPiece, texts: list[str]) -> None:
     found = chinese.word_starts(texts, tokenizer.encode(texts), tokenizer)
     assert [row.tolist() for row in found] == [exact(text, tokenizer).tolist() for text in texts]
 
 
 @pytest.fixture(scope="module")
 def joining(tmp_path_factory: pytest.TempPathFactory) -> WordPiece:
-    """A tokenizer that does not isolate Chinese characters."""
+    """A tokenizer that does not separate Chinese characters."""
     folder = tmp_path_factory.mktemp("joining")
     vocabulary = [*SPECIAL, "北", "##京", "京", "数", "##学", "北京", "，"]
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
@@ -97,25 +97,27 @@ def joining(tmp_path_factory: pytest.TempPathFactory) -> WordPiece:
 
 @given(st.lists(TEXTS, max_size=6))
 @settings(max_examples=100, deadline=None)
-def test_equals_the_exact_way_where_characters_are_not_isolated(joining: WordPiece, texts: list[str]) -> None:
+def test_equals_the_reference_where_characters_are_not_separated(joining: WordPiece, texts: list[str]) -> None:
     found = chinese.word_starts(texts, joining.encode(texts), joining)
     assert [row.tolist() for row in found] == [exact(text, joining).tolist() for text in texts]
 
 
-def test_words_that_everybody_knows(tokenizer: WordPiece) -> None:
+def test_common_words(tokenizer: WordPiece) -> None:
     text = "我们来到北京清华大学"
     (found,) = chinese.word_starts([text], tokenizer.encode([text]), tokenizer)
     assert found.tolist() == [True, False, True, False, True, False, True, False, False, False]
 
 
-def test_the_blocks_are_those_the_library_isolates() -> None:
+def test_the_blocks_are_those_the_library_separates() -> None:
     normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
     points = np.array([p for p in range(0x2000, 0x30000) if not 0xD800 <= p < 0xE000], dtype=np.uint32)
     isolated = [normalizer.normalize_str(chr(p)) == f" {chr(p)} " for p in points]
     assert np.array_equal(chinese.chinese_characters(points), isolated)
 
 
-def test_a_missing_segmenter_is_named_with_its_cure(tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_segmenter_is_named_with_the_command_to_install_it(
+    tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "rjieba", None)
     with pytest.raises(UserError, match=r"pip install 'keel-nlp\[zh\]'"):
         chinese.word_starts(["北京"], tokenizer.encode(["北京"]), tokenizer)

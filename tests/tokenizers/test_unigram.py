@@ -1,4 +1,4 @@
-"""Sentencepiece vocabularies: the ids of the sentencepiece library itself, on a model that it trained here."""
+"""Sentencepiece models: the same ids as the sentencepiece library, on a model that it trained here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unigram, Any]:
-    """With ALBERT's special tokens, and symbols of its own."""
+    """A model with ALBERT's special tokens and with user-defined symbols."""
     folder, model = tmp_path_factory.mktemp("pieces"), io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES),
@@ -48,20 +48,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unigram, Any]:
 
 
 def prepared(text: str) -> str:
-    """What ALBERT does to a text before sentencepiece sees it."""
+    """ALBERT's normalisation of a text before sentencepiece."""
     text = " ".join(text.split()).replace("``", '"').replace("''", '"')
     return "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn").lower()
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.sampled_from([*" ".join(SENTENCES[:5]).split(), "Émile", "ZZ", "1984", "老"]), max_size=12))
-def test_ids_are_sentencepieces_own(trained: tuple[Unigram, Any], words: list[str]) -> None:
+def test_ids_equal_those_of_sentencepiece(trained: tuple[Unigram, Any], words: list[str]) -> None:
     ours, theirs = trained
     text = " ".join(words)
     assert ours.encode([text])[0].tolist() == theirs.encode(prepared(text))
 
 
-def test_roles_and_the_way_back(trained: tuple[Unigram, Any], tmp_path: Path) -> None:
+def test_special_tokens_and_decoding(trained: tuple[Unigram, Any], tmp_path: Path) -> None:
     ours, theirs = trained
     assert [ours.token(id) for id in (ours.pad, ours.unk, ours.cls, ours.sep, ours.mask)] == [
         "<pad>",

@@ -53,7 +53,7 @@ def tokenizer() -> WordPiece:
 
 @given(st.lists(TEXTS, max_size=6))
 @settings(max_examples=300, deadline=None)
-def test_remembered_words_give_the_ids_of_the_library(tokenizer: WordPiece, texts: list[str]) -> None:
+def test_cached_words_have_the_ids_of_the_library(tokenizer: WordPiece, texts: list[str]) -> None:
     expected = tokenizer._tokenizer.encode_batch(texts, add_special_tokens=False)
     rows = tokenizer.encode(texts)
     assert [row.tolist() for row in rows] == [encoding.ids for encoding in expected]
@@ -74,10 +74,10 @@ def test_added_tokens_are_found_in_any_text(tmp_path_factory: pytest.TempPathFac
         assert [row.tolist() for row in tokenizer.encode([*texts, "数学the cat"])] == [e.ids for e in expected]
 
 
-def test_forgetting_words_changes_nothing(tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_changes_nothing(tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [" ".join(f"cat{n}mat" for n in range(i, i + 9)) for i in range(60)]
     before = [row.tolist() for row in tokenizer.encode(texts)]
-    monkeypatch.setattr(word_cache, "WORDS_REMEMBERED", 10)
+    monkeypatch.setattr(word_cache, "WORDS_CACHED", 10)
     assert [row.tolist() for text in texts for row in tokenizer.encode([text])] == before
 
 
@@ -99,7 +99,7 @@ def test_training_is_deterministic_across_processes(tokenizer: WordPiece) -> Non
 
 @given(st.lists(TEXTS, min_size=1, max_size=8), st.integers(6, 60), st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_the_size_asked_for_is_never_exceeded(texts: list[str], size: int, lowercase: bool) -> None:
+def test_the_requested_size_is_never_exceeded(texts: list[str], size: int, lowercase: bool) -> None:
     try:
         tokenizer, alphabet = learn(texts * 2, size, lowercase)
     except UserError as error:
@@ -152,7 +152,7 @@ def test_bad_vocabularies_are_refused_by_name(tmp_path: Path, content: bytes, sa
         WordPiece.load(tmp_path)
 
 
-def test_windows_line_ends_and_blank_tails_are_harmless(tmp_path: Path) -> None:
+def test_windows_line_ends_and_trailing_blank_lines_are_harmless(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes("\ufeff".encode() + "\r\n".join([*SPECIAL, "the", "The", "", ""]).encode())
     assert WordPiece.load(tmp_path).vocabulary == [*SPECIAL, "the", "The"]
 
@@ -176,7 +176,7 @@ def test_other_tokenizers_are_refused(
         WordPiece.load(tmp_path)
 
 
-def test_what_cannot_be_a_tokenizer(tokenizer: WordPiece, tmp_path: Path) -> None:
+def test_paths_without_a_tokenizer_are_refused(tokenizer: WordPiece, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds neither"):
         WordPiece.load(tmp_path)
     with pytest.raises(UserError, match="no such file"):

@@ -1,14 +1,14 @@
-"""The Transformer's encoder (Vaswani et al. 2017): sinusoidal positions on scaled embeddings, norms behind the sums.
+"""The Transformer's encoder (Vaswani et al. 2017): sinusoidal positions on scaled embeddings, post-norm blocks.
 
 In: a flat batch. Out: one vector per token. With a decoder on top (`tasks/translate.py`) it is the whole Transformer;
 without one it is a backbone like any other, so a translator's encoder can serve other tasks (McCann et al. 2017).
-BERT is its descendant: it added segments, a norm behind the embeddings, and learned positions.
+BERT is its descendant: it added segments, a norm after the embeddings, and learned positions.
 
 Notable choices
 - `position` also offers learned and rotary positions, so that the three can be compared with nothing else changed.
 - Fresh weights are Glorot's, as in the paper's program; embeddings start small and are multiplied by the root of W.
-- The first layer's heads start out looking at their neighbours (docs/decisions/0011), as the decoder's look at what was
-  just written and at the same place of what was read (0020); `attention_start: noise` is the published start.
+- The first layer's heads start by attending to neighbouring tokens (docs/decisions/0011), as the decoder's attend to
+  what was just written and to the same place of the source (0020); `attention_init: noise` is the published start.
 
 Shapes: T tokens, R rows, W width.
 """
@@ -18,38 +18,38 @@ from __future__ import annotations
 from typing import Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from keel.checkpoint import own_family
-from keel.interfaces import Backbone, Batch, Encoding
-from keel.layers.aim import beside
-from keel.layers.attention import SelfAttention
-from keel.layers.block import Block
+from keel.configs import BackboneConfig
+from keel.interfaces import Backbone
+from keel.layers.attention.context import AttentionContext
+from keel.layers.attention.self_attention import SelfAttention
+from keel.layers.block import PostNormBlock, attention_of, residual_layers, run_blocks
 from keel.layers.dropout import Dropout
-from keel.layers.filler import fill_up
-from keel.layers.position import Positions, aim_by_waves, show_waves
-from keel.layers.start import halve, start_as_glorot, start_weights
+from keel.layers.feed_forward import FeedForward
+from keel.layers.init_offsets import init_sinusoid_offsets, neighbour_offsets, reveal_waves
+from keel.layers.init_weights import divide_weights, init_glorot, init_normal
+from keel.layers.padding import pad_to_multiple
+from keel.layers.pooling import Pooler
+from keel.layers.position import Positions
+from keel.layers.token_head import TokenHead
+from keel.values import Batch, Encoding
 
 
-class TransformerConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class TransformerConfig(BackboneConfig):
     kind: Literal["transformer"] = "transformer"
-    vocabulary: int | None = Field(None, ge=6, description="tokens; null: as many as the tokenizer has")
     layers: int = Field(6, ge=1)
     width: int = Field(512, ge=2)
     heads: int = Field(8, ge=1)
     feed_forward: int = Field(2048, ge=1)
     position: Literal["sinusoid", "learned", "rotary"] = "sinusoid"
-    attention_start: Literal["neighbours", "noise"] = "neighbours"
-    positions: int = Field(512, ge=4, description="tokens of a row at the most")
+    attention_init: Literal["neighbours", "noise"] = "neighbours"
+    positions: int = Field(512, ge=4, description="tokens of the longest row")
     activation: Literal["relu", "gelu"] = "relu"
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)
     norm_epsilon: float = Field(1e-5, gt=0)
-    start_deviation: float = Field(0.02, gt=0, description="of what a task puts on top")
-    pooler: bool = False
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -59,56 +59,58 @@ class TransformerConfig(BaseModel):
             raise ValueError(f"rotary positions need heads of even size, found {self.width // self.heads}")
         return self
 
+    @property
+    def max_length(self) -> int:
+        return self.positions
+
 
 class Transformer(Backbone):
     Config = TransformerConfig
-    tokens: nn.Embedding
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        assert config.vocabulary, "the vocabulary's size is settled before the model is built"
-        self.config = config
-        self.width = config.width
-        self.longest = config.positions
+        super().__init__(config)
+        assert config.vocabulary is not None
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = Positions(config.position, config.width, config.heads, config.positions)
         self.dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
-        self.aimed = False  # its heads have just been told where to look, and a decoder's can be
+        self.blocks = nn.ModuleList(_make_block(config) for _ in range(config.layers))
+        self.pooler = Pooler(config.width) if config.pooler else None
+        self.offsets_initialised = False  # its heads have just been initialised, so a decoder's can be too
 
-    def forward(self, batch: Batch, every_layer: bool = False) -> Encoding:
-        x, turn = self.positions(fill_up(self.tokens(batch.ids) * self.width**0.5), batch.positions)
-        x = self.dropout(x)
-        layers = [x]
-        asked = None if every_layer else batch.asked
-        for block in self.blocks:
-            x = block(x, batch.lengths, asked if block is self.blocks[-1] else None, turn)
-            layers.append(x)
-        return Encoding.of(batch, layers, asked, every_layer)
+    def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
+        x = pad_to_multiple(self.tokens(batch.ids) * self.width**0.5)
+        x, rotary = self.positions(x, batch.positions)
+        context = AttentionContext(batch.lengths, rotary=rotary)
+        return run_blocks(self.blocks, self.dropout(x), batch, all_layers, context)
 
-    def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
-        first = self.row_vectors(vectors, batch)
-        return first if self.pooler is None else torch.tanh(self.pooler(first))
-
-    def token_table(self) -> Tensor:
+    def token_embeddings(self) -> Tensor:
         return self.tokens.weight
 
-    def start(self, generator: torch.Generator) -> None:
-        start_weights(self, self.config.start_deviation, generator)
-        start_as_glorot(self, generator)
-        if self.config.attention_start == "neighbours" and self.config.position == "sinusoid":
-            self._aim()
+    def token_head(self) -> TokenHead:
+        config = self.config
+        return TokenHead(config.width, self.token_embeddings(), config.activation, config.norm_epsilon)
 
-    def _aim(self) -> None:
-        """The first layer's heads look beside each token, by waves that are to be seen."""
-        attention: SelfAttention = self.blocks[0].attending.attention  # type: ignore[union-attr,assignment]
-        self.aimed = show_waves(self.tokens, attention.heads)
-        if self.aimed:
+    def init_weights(self, generator: torch.Generator) -> None:
+        init_normal(self, self.config.init_std, generator)
+        init_glorot(self, generator)
+        if self.config.attention_init == "neighbours" and self.config.position == "sinusoid":
+            self._init_offsets()
+
+    def _init_offsets(self) -> None:
+        """The first layer's heads attend to neighbouring tokens."""
+        self.offsets_initialised = reveal_waves(self.tokens, self.config.heads)
+        if self.offsets_initialised:
+            attention = attention_of(self.blocks[0])
             query, key, _ = attention.qkv.weight.detach().chunk(3)
-            aim_by_waves(query, key, attention.heads, beside(attention.heads))
-            for block in self.blocks:
-                halve(block.attending.attention.out, block.feed.shrink)  # type: ignore[union-attr,arg-type]
+            init_sinusoid_offsets(query, key, attention.heads, neighbour_offsets(attention.heads))
+            divide_weights(residual_layers(self.blocks), 2)
 
 
-Transformer.published = own_family("transformer", Transformer, {"attention_start": "noise"})
+def _make_block(config: TransformerConfig) -> PostNormBlock:
+    return PostNormBlock(
+        SelfAttention(config.width, config.heads, config.attention_dropout),
+        nn.LayerNorm(config.width, eps=config.norm_epsilon),
+        FeedForward(config.width, config.feed_forward, config.activation, config.dropout),
+        nn.LayerNorm(config.width, eps=config.norm_epsilon),
+        config.dropout,
+    )

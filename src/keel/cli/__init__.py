@@ -1,1 +1,1 @@
-"""The command line: one file per verb group. Nothing here computes; every verb calls one stage."""
+"""The command line: one file per verb in `commands/`. Nothing here computes; every verb calls one stage."""

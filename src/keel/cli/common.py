@@ -1,4 +1,4 @@
-"""What every verb shares: its common options, how results are printed, how progress is shown.
+"""What every verb shares: how it declares itself, its common options, how results and progress are printed.
 
 In: dictionaries from the stages. Out: results on stdout (tables, or one JSON object with --json), progress on stderr.
 
@@ -17,6 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,39 +33,60 @@ LINE_SECONDS = 10.0
 PLAIN_WIDTH = 120
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]
 Texts = Annotated[
-    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz)")
+    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz).")
 ]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The folder to write.")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")]
 Documents = Annotated[
     str,
-    typer.Option(metavar="auto|file|line|paragraph", help="What a document is in a .txt file; auto: the whole file."),
+    typer.Option(metavar="auto|file|line|paragraph", help="What a document is in a .txt file; auto: the file."),
 ]
-Column = Annotated[str, typer.Option(metavar="NAME", help="The field that holds the text in .jsonl, .csv, .tsv.")]
+Column = Annotated[str, typer.Option(metavar="NAME", help="Field that holds the text in .jsonl, .csv, .tsv.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe; repeatable.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the recipe; repeatable.")
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Device to run on.")]
 AllowPickle = Annotated[
-    bool, typer.Option("--allow-pickle", help="Also open pytorch_model.bin, which is a pickle. Only if you trust it.")
+    bool, typer.Option("--allow-pickle", help="Also load pytorch_model.bin, a pickle. Only if you trust its source.")
 ]
 
-ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, Keel's or Hugging Face's.")]
+ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, of Keel or Hugging Face.")]
 TextColumn = Annotated[
-    str | None, typer.Option(metavar="COL", help="Column of the text: a name, or a number if there is no header.")
+    str | None, typer.Option(metavar="COL", help="Text column: its name, or its number in files without a header.")
 ]
-PairColumn = Annotated[str | None, typer.Option(metavar="COL", help="Column of the second text, if there are two.")]
-LabelColumn = Annotated[str | None, typer.Option(metavar="COL", help="Column of the answer.")]
+PairColumn = Annotated[str | None, typer.Option(metavar="COL", help="Column of the second text, for text pairs.")]
+LabelColumn = Annotated[str | None, typer.Option(metavar="COL", help="Label column.")]
 ChoiceColumns = Annotated[
-    list[str] | None, typer.Option("--choice", metavar="COL", help="Column of a choice; once for each (choose).")
+    list[str] | None, typer.Option("--choice", metavar="COL", help="Column of a choice; repeat for each (choose).")
 ]
 Long = Annotated[
-    str | None, typer.Option(metavar="head|tail|head-tail|windows", help="What to do with texts longer than a row.")
+    str | None, typer.Option(metavar="head|tail|head-tail|windows", help="How to handle texts longer than a row.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="A row that cannot be used is an error.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at rows that cannot be used, instead of skipping them.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")]
+Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; default: all cores.")]
 
 Report = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a file declares its verb, as `COMMAND`; the verb's name is the file's, or the entry point's."""
+
+    run: Callable[..., None] | typer.Typer  # a function whose parameters are the options; a Typer for a group of verbs
+    help: str  # its line in `keel --help`
+    examples: Sequence[str] = ()  # commands that can be copied
+    order: int = 1000  # place in `keel --help`; plug-ins keep the default and come last
+
+    def build(self, name: str) -> Any:
+        """The parser's command."""
+        holder = typer.Typer(add_completion=False, rich_markup_mode=None)
+        if isinstance(self.run, typer.Typer):
+            holder.add_typer(self.run, name=name, cls=Group, help=self.help, epilog=example(*self.examples))
+        else:
+            holder.command(name, short_help=self.help, epilog=example(*self.examples))(self.run)
+        return typer.main.get_group(holder).commands[name]
 
 
 def verb(context: Any) -> str:
@@ -79,13 +101,15 @@ class Group(typer.core.TyperGroup):
         return list(self.commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands:
-            raise UserError(f"{verb(ctx)} has no verb '{clean(args[0])}'.{suggest(args[0], self.commands)}")
+        if args and self.get_command(ctx, args[0]) is None:
+            raise UserError(f"{verb(ctx)} has no verb '{clean(args[0])}'.{suggest(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
 
 def example(*lines: str) -> str:
     """The end of a verb's help: commands that can be copied. \\b keeps the line breaks."""
+    if not lines:
+        return ""
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
@@ -105,12 +129,12 @@ def number(value: object) -> str:
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
 
 
-def share(value: float) -> str:
+def percent(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
 def lines_or_arguments(arguments: Iterable[str], blank: bool = False) -> Iterator[str]:
-    """The texts of a command line; - stands for the lines of stdin, blank ones too if they are to be answered."""
+    """The texts of a command line; - means the lines of stdin, with the blank ones if `blank`."""
     for argument in arguments:
         if argument == "-":
             yield from (line.rstrip("\r\n") for line in sys.stdin if blank or line.strip())
@@ -146,7 +170,7 @@ def console() -> Console:
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[int] = ()
 ) -> None:
-    """A table; the columns whose places are in `right` hold figures."""
+    """A table; the columns whose numbers are in `right` are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -165,13 +189,12 @@ def print_table(
 
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:
-    """Names and values below each other; nested values are named `outer.inner`, lists of records are left to --json."""
-    rows = list(_flat(facts))
-    print_table(title, ("what", "value"), rows)
+    """One name and value per line; nested values are named `outer.inner`, lists of records are left to --json."""
+    print_table(title, ("what", "value"), list(_flat(facts)))
 
 
 def print_result(title: str, result: Mapping[str, Any], as_json: bool) -> None:
-    """What a training run found; filled blanks and tasks as tables of their own."""
+    """The result of a run; filled masks and tasks as separate tables."""
     if as_json:
         print_json(result)
         return
@@ -203,7 +226,7 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def progress(title: str, quiet: bool) -> Iterator[Report | None]:
-    """Yields what a stage calls to tell how far it is: with a line of text, or a value that has `done` and `total`."""
+    """Yields a callback for progress: it takes a line of text, or a dataclass that has `done` and `total`."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -255,7 +278,5 @@ class _Lines:
 
 def _detail(update: Any) -> str:
     """The other figures of a progress value: `documents 1,234  tokens 5,678`."""
-    names = [n for n in getattr(update, "__dataclass_fields__", {}) if n not in ("done", "total")]
-    return "  ".join(
-        f"{n} {number(getattr(update, n))}" for n in names if isinstance(getattr(update, n), int | float | str)
-    )
+    others = {name: value for name, value in asdict(update).items() if name not in ("done", "total")}
+    return "  ".join(f"{name} {number(value)}" for name, value in others.items())

@@ -1,1 +1,1 @@
-"""Tokenised documents on disk, and the order in which a run sees them. Knows no objective."""
+"""Tokenised documents on disk, and the order in which a run reads them. Knows nothing of objectives."""

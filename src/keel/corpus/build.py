@@ -1,16 +1,18 @@
-"""Texts to a corpus: one streaming pass over the files, on all cores.
+"""Builds a corpus from texts: one streaming pass over the files, on all cores.
 
 In: files and a tokenizer. Out: the folder described in `store.py`, and its account: read = kept + rejected by reason.
 
-This process reads documents, hashes them and groups them into chunks; workers split and tokenise (`encode.py`); this
-process writes the answers in order. Every few seconds the data are synced and a journal is written: the next document
-to read and the sizes of the files. A killed build that is started again cuts the files back to the journal and goes on.
+This process reads documents, hashes them and groups them into chunks; workers split and tokenise them (`encode.py`);
+this process writes the results in order. Every few seconds it syncs the data and writes a journal: the next document to
+read and the sizes of the files. A build that was killed and is started again truncates the files to the sizes in the
+journal and resumes.
 
 Notable choices
-- The bytes on disk depend on the documents alone: not on the number of workers, on chunks, or on interruptions. So
-  nothing here may look at a chunk's border, and nothing written carries a time.
-- Memory is bounded by the number of chunks on the way, whatever the input.
-- The journal stands in the folder itself; a folder is a corpus once the journal is gone and the manifest is there.
+- The bytes on disk depend on the documents alone: not on the number of workers, the chunks, or interruptions. So no
+  code here may depend on where a chunk ends, and nothing written contains a time.
+- Memory is bounded by the number of chunks in flight, whatever the input.
+- The journal is in the corpus folder itself; the folder becomes a corpus when the journal is removed and the manifest
+  is written.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keel import __version__, checkpoint
+from keel import __version__, folders
 from keel.corpus.encode import Tokens, encode_here, encode_in_processes
-from keel.corpus.store import INFO, JOURNAL, REJECTED, TOKENIZER, Encoded, Writer
+from keel.corpus.store import INFO, JOURNAL, REJECTED, TOKENIZER, CorpusWriter, Encoded
 from keel.errors import UserError
 from keel.text.readers import Piece, find_files, read
 from keel.tokenizers import chinese
@@ -43,7 +45,7 @@ from keel.tokenizers.library import LibraryTokenizer
 
 CHUNK_BYTES = 1 << 20
 JOURNAL_SECONDS = 5.0
-BYTES_PER_WORKER = 2 << 20  # for less input than this, starting another process costs more than it gains
+BYTES_PER_WORKER = 2 << 20  # with less input than this, another process costs more than it gains
 SAMPLE_LETTERS = 100_000
 CHINESE_SHARE = 0.3
 LANGUAGES = ("auto", "en", "zh")
@@ -52,8 +54,8 @@ _CHINESE_LETTER = re.compile(r"[\u3400-\u9fff]")
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far the build is; `done` and `total` are bytes of the files on disk."""
+class BuildProgress:
+    """How far the build has got; `done` and `total` are bytes of the files on disk."""
 
     done: int
     total: int
@@ -61,8 +63,8 @@ class Progress:
     tokens: int
 
 
-class Mark(NamedTuple):
-    """What this process remembers of a piece whose text is with a worker."""
+class PieceRecord(NamedTuple):
+    """What this process keeps about a piece while a worker has its text."""
 
     file: int
     ordinal: int
@@ -74,12 +76,12 @@ class Mark(NamedTuple):
 
 @dataclass
 class Chunk:
-    """Pieces of about CHUNK_BYTES in all. `position`: how far the last one's file was read."""
+    """Pieces of about CHUNK_BYTES in all. `position`: how far the file of the last piece has been read."""
 
     texts: list[str] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    pieces: list[PieceRecord] = field(default_factory=list)
     position: int = 0
-    drops: bool = False  # the last mark rejects a document of which earlier pieces were given
+    drops: bool = False  # the last piece rejects a document whose earlier pieces were already emitted
 
 
 def build(
@@ -92,9 +94,9 @@ def build(
     language: str = "auto",
     workers: int | None = None,
     held_out: float = 0.01,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[BuildProgress], None] | None = None,
 ) -> dict[str, Any]:
-    """Builds the corpus, or goes on with a build that was interrupted; returns the account."""
+    """Builds the corpus, or resumes an interrupted build; returns the account."""
     if language not in LANGUAGES:
         raise UserError(f"language = '{language}'; choose one of {', '.join(LANGUAGES)}")
     if not 0 <= held_out <= 1:
@@ -117,20 +119,20 @@ def build(
                 return _seal(out)
             journal = _find_journal(out, task)
             pieces = read(paths, documents, column, tuple(journal["cursor"]) if journal else (0, 0))
-            if journal is None:  # what can go wrong with the arguments has gone wrong before anything is written
+            if journal is None:  # errors in the arguments have been raised by now, before anything is written
                 settled, pieces = _settle_language(language, pieces, tokenizer)
                 journal = {"task": _identity(task), "language": settled, "writer": None}
                 journal |= {"cursor": [0, 0], "read_before": 0, "kept": 0, "rejected": {}}
-                checkpoint.write_file(out / JOURNAL, json.dumps(journal))
+                folders.write_file(out / JOURNAL, json.dumps(journal))
             return _Build(paths, tokenizer, out, task, journal, report).run(pieces, workers)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"{out}: the disk is full; make room, run the same command again, and it goes on") from None
+        raise UserError(f"{out}: the disk is full; make room and run the same command again to resume") from None
 
 
 class _Build:
-    """A build under way. All that must survive a kill is in `journal`."""
+    """A build in progress. Everything that must survive a kill is in `journal`."""
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class _Build:
         out: Path,
         task: dict[str, Any],
         journal: dict[str, Any],
-        report: Callable[[Progress], None] | None,
+        report: Callable[[BuildProgress], None] | None,
     ) -> None:
         self.paths = paths
         self.tokenizer = tokenizer
@@ -148,7 +150,7 @@ class _Build:
         self.journal = journal
         self.report = report
         self.rejected = Counter(journal["rejected"])
-        self.writer = Writer(out, tokenizer.size)
+        self.writer = CorpusWriter(out, tokenizer.size)
         self.saved = time.monotonic()
 
     def run(self, pieces: Iterator[Piece], workers: int | None) -> dict[str, Any]:
@@ -162,8 +164,8 @@ class _Build:
                 if time.monotonic() - self.saved >= JOURNAL_SECONDS:
                     self._save()
                 if self.report:
-                    done = before[chunk.marks[-1].file] + chunk.position
-                    self.report(Progress(done, total, self.journal["kept"], self.writer.counts["tokens"]))
+                    done = before[chunk.pieces[-1].file] + chunk.position
+                    self.report(BuildProgress(done, total, self.journal["kept"], self.writer.counts["tokens"]))
             return self._finish()
 
     def _encoded(self, chunks: Iterator[Chunk], workers: int | None, size: int) -> Generator[tuple[Chunk, Tokens]]:
@@ -176,26 +178,26 @@ class _Build:
         return encode_in_processes(chunks, workers, self.out / TOKENIZER, language)
 
     def _store(self, chunk: Chunk, tokens: Tokens) -> None:
-        """Writes a chunk's tokens, and says of each document that ends in it whether it was kept."""
+        """Writes the tokens of a chunk, and keeps or rejects each document that ends in it."""
         journal, writer = self.journal, self.writer
         ends: list[int] = []
         hashes: list[int] = []
-        begin = writer.kept.sentences - writer.place.sentences  # a document may have begun in an earlier chunk
-        for mark, end in zip(chunk.marks, tokens.texts.tolist(), strict=True):
-            if not mark.last:
+        begin = writer.kept.sentences - writer.position.sentences  # negative if the document began in an earlier chunk
+        for piece, end in zip(chunk.pieces, tokens.texts.tolist(), strict=True):
+            if not piece.last:
                 continue
-            reason = mark.rejected or ("" if end > begin else "no tokens")
+            reason = piece.rejected or ("" if end > begin else "no tokens")
             if reason:
-                writer.reject(self.task["files"][mark.file]["path"], mark.offset, mark.ordinal, reason)
+                writer.reject(self.task["files"][piece.file]["path"], piece.offset, piece.ordinal, reason)
                 self.rejected[reason.partition(":")[0]] += 1
             else:
                 ends.append(end)
-                hashes.append(mark.hash)
+                hashes.append(piece.hash)
             begin = end
             file, read_so_far = journal["cursor"]
-            if mark.file != file:
+            if piece.file != file:
                 journal["read_before"] += read_so_far
-            journal["cursor"] = [mark.file, mark.ordinal + 1]
+            journal["cursor"] = [piece.file, piece.ordinal + 1]
         journal["kept"] += len(ends)
         documents = np.array(ends, np.int64), np.array(hashes, np.uint64)
         writer.write(Encoded(tokens.ids, tokens.words, tokens.sentences, *documents))
@@ -203,15 +205,15 @@ class _Build:
             writer.drop()
 
     def _save(self) -> None:
-        """Data first, then the journal that counts on them."""
+        """Syncs the data first, then writes the journal that relies on them."""
         self.journal["writer"] = self.writer.sync()
         self.journal["rejected"] = dict(self.rejected)
-        checkpoint.write_file(self.out / JOURNAL, json.dumps(self.journal))
+        folders.write_file(self.out / JOURNAL, json.dumps(self.journal))
         self.saved = time.monotonic()
 
     def _finish(self) -> dict[str, Any]:
         self._save()
-        # Read is counted by the readers' own numbering, so a document lost on the way would show.
+        # `read` comes from the numbering of the readers, so a document lost in between would be noticed here.
         read_in_all = self.journal["read_before"] + self.journal["cursor"][1]
         kept, rejected = self.journal["kept"], dict(sorted(self.rejected.items()))
         assert read_in_all == kept + sum(rejected.values()), (read_in_all, kept, rejected)
@@ -231,7 +233,7 @@ class _Build:
         return _seal(self.out)
 
     def _nothing_kept(self) -> UserError:
-        """Tells why, and leaves nothing behind that would be in the way of the next attempt."""
+        """An error that says why; also removes the folder, so that it does not block the next attempt."""
         (kind, count), *_ = self.rejected.most_common(1)
         with (self.out / REJECTED).open(encoding="utf-8") as lines:
             example = next(line for line in map(json.loads, lines) if line["reason"].partition(":")[0] == kind)
@@ -243,7 +245,7 @@ class _Build:
 
 
 def _chunks(pieces: Iterator[Piece], paths: list[Path]) -> Iterator[Chunk]:
-    """Groups pieces, and hashes each document's text."""
+    """Groups pieces into chunks, and hashes the text of each document."""
     numbers = {str(path): number for number, path in enumerate(paths)}
     chunk, size = Chunk(), 0
     hasher = hashlib.blake2b(digest_size=8)
@@ -253,12 +255,12 @@ def _chunks(pieces: Iterator[Piece], paths: list[Path]) -> Iterator[Chunk]:
         data = piece.text.encode()
         hasher.update(data)
         hash = int.from_bytes(hasher.digest(), "little") if piece.last else 0
-        mark = Mark(numbers[piece.file], piece.ordinal, piece.offset, piece.last, hash, piece.rejected)
+        number = numbers[piece.file]
         chunk.texts.append(piece.text)
-        chunk.marks.append(mark)
+        chunk.pieces.append(PieceRecord(number, piece.ordinal, piece.offset, piece.last, hash, piece.rejected))
         chunk.position = piece.position
         chunk.drops = bool(piece.rejected) and not piece.first
-        size += len(data) + 100  # a rejected or tiny document takes room too
+        size += len(data) + 100  # rejected and tiny documents take memory too
         if size >= CHUNK_BYTES or chunk.drops:
             yield chunk
             chunk, size = Chunk(), 0
@@ -269,7 +271,7 @@ def _chunks(pieces: Iterator[Piece], paths: list[Path]) -> Iterator[Chunk]:
 def _settle_language(
     language: str, pieces: Iterator[Piece], tokenizer: LibraryTokenizer
 ) -> tuple[str, Iterator[Piece]]:
-    """Decides `auto` once, from the first letters of the input; also returns the pieces, none lost."""
+    """Resolves `auto` from the first letters of the input; also returns all pieces, including those it read."""
     if language == "auto":
         taken: list[Piece] = []
         letters = wide = 0
@@ -282,18 +284,18 @@ def _settle_language(
                 break
         language = "zh" if wide > CHINESE_SHARE * letters else "en"
         pieces = chain(taken, pieces)
-    if language == "zh":  # is the segmenter there?
+    if language == "zh":  # fails now if the segmenter is not installed
         chinese.word_starts(["字"], tokenizer.encode(["字"]), tokenizer)
     return language, pieces
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The folder: who may write it, and how far it is
+# The folder: locking it, and the state of the build in it
 
 
 @contextlib.contextmanager
 def _alone_in(out: Path) -> Iterator[None]:
-    """Makes the folder and locks it; the lock goes with the process, however it ends."""
+    """Creates the folder and locks it; the lock is released when the process ends, however it ends."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; give --out a folder")
     out.mkdir(parents=True, exist_ok=True)
@@ -304,7 +306,7 @@ def _alone_in(out: Path) -> Iterator[None]:
         except BlockingIOError:
             raise UserError(f"{out}: another build is writing here; wait for it or choose another --out") from None
         except OSError:
-            pass  # some network file systems cannot lock a folder; there it is up to the user
+            pass  # some network file systems cannot lock a folder; there the user has to take care
         yield
     finally:
         os.close(handle)
@@ -313,21 +315,21 @@ def _alone_in(out: Path) -> Iterator[None]:
 
 
 def _is_written(out: Path, task: dict[str, Any]) -> bool:
-    """True if only the manifest is missing. A finished corpus is refused."""
+    """True if only the manifest is missing; raises if there is a finished corpus."""
     if not (out / INFO).is_file() or (out / JOURNAL).is_file():
         return False
     settings = _load(out / INFO).get("settings", {})
     same = all(settings.get(name) == value for name, value in task.items() if name != "language")
-    if (out / checkpoint.MANIFEST).is_file() or not same:
+    if (out / folders.MANIFEST).is_file() or not same:
         raise UserError(f"{out}: holds a finished corpus already; choose another --out, or remove it first")
     return True
 
 
 def _seal(out: Path) -> dict[str, Any]:
-    """Writes the manifest, which makes the folder a corpus; returns the account."""
-    for leftover in out.glob(f"{checkpoint.TEMPORARY}*"):
+    """Writes the manifest, which turns the folder into a corpus; returns the account."""
+    for leftover in out.glob(f"{folders.TEMPORARY}*"):
         leftover.unlink()
-    checkpoint.write_manifest(out, {"keel": __version__, "verb": "corpus build"})
+    folders.write_manifest(out, {"keel": __version__, "verb": "corpus build"})
     account: dict[str, Any] = _load(out / INFO)["account"]
     return account
 
@@ -335,7 +337,7 @@ def _seal(out: Path) -> dict[str, Any]:
 def _find_journal(out: Path, task: dict[str, Any]) -> dict[str, Any] | None:
     """The journal of an interrupted build of the same task; None in an empty folder."""
     if not (out / JOURNAL).is_file():
-        if any(not path.name.startswith(checkpoint.TEMPORARY) for path in out.iterdir()):
+        if any(not path.name.startswith(folders.TEMPORARY) for path in out.iterdir()):
             raise UserError(f"{out}: not empty, and not a corpus; choose another --out")
         return None
     journal = _load(out / JOURNAL)
@@ -343,13 +345,14 @@ def _find_journal(out: Path, task: dict[str, Any]) -> dict[str, Any] | None:
     if changed:
         raise UserError(
             f"{out}: holds an unfinished build with other {', '.join(changed)};"
-            f" repeat that command to go on with it, or remove {out} to start anew"
+            f" repeat that command to resume it, or remove {out} to start again"
         )
     return journal
 
 
 def _identity(task: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal for a build to go on. Of the files a hash: the journal is written often, they may be many."""
+    """What must be equal for a build to be resumed. The list of files is hashed: it may be long, and the journal is
+    written often."""
     files = [(file["path"], file["bytes"], Path(file["path"]).stat().st_mtime_ns) for file in task["files"]]
     return task | {"files": hashlib.sha256(json.dumps(files).encode()).hexdigest()}
 

@@ -1,12 +1,12 @@
-"""Texts to tokenised sentences, on one core or several; answers come in the order of the questions.
+"""Splits texts into sentences and tokenises them, on one core or several; results come in the order of the input.
 
 In: chunks of texts. Out: for each chunk its ids, word starts and sentence ends (`Tokens`).
 
 Notable choices
-- Processes of our own on pipes, not concurrent.futures: when the parent is killed, a pipe ends and its worker with it;
-  an executor's workers would wait for ever.
-- Workers are spawned, never forked: the tokenizers library has threads, and a fork would copy the parent's memory.
-- A worker holds a second chunk while it works on the first, so it never waits for the parent to read and parse.
+- Our own processes and pipes instead of concurrent.futures: when the parent is killed, the pipe closes and the worker
+  exits; the workers of an executor would wait forever.
+- Workers are spawned, never forked: the tokenizers library runs threads, and a fork would copy the parent's memory.
+- A worker has a second chunk queued while it works on the first, so it never waits for the parent to read and parse.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from keel.batching import groups
+from keel.corpus.store import id_dtype
 from keel.errors import UserError
 from keel.text.sentences import split
 from keel.tokenizers import chinese
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
 
-BATCH_CHARACTERS = 1 << 16  # given to the tokenizer at once; its answers take some hundred bytes a token
-IN_HAND = 2  # chunks a worker holds
+BATCH_CHARACTERS = 1 << 16  # per call of the tokenizer, whose results take some hundred bytes per token
+CHUNKS_PER_WORKER = 2
 
 
 class HasTexts(Protocol):
@@ -47,7 +49,7 @@ C = TypeVar("C", bound=HasTexts)
 
 @dataclass(frozen=True)
 class Tokens:
-    """N tokens in S sentences of the X texts of a chunk."""
+    """The X texts of a chunk as N tokens in S sentences."""
 
     ids: np.ndarray  # (N,) uint16, or uint32 for large vocabularies
     words: np.ndarray  # (N,) bool
@@ -56,16 +58,16 @@ class Tokens:
 
 
 def encode(texts: Sequence[str], tokenizer: LibraryTokenizer, language: str) -> Tokens:
-    """Each sentence is tokenised alone, so the outcome does not depend on what it is chunked with."""
+    """Each sentence is tokenised alone, so its ids do not depend on the other texts of the chunk."""
     sentences: list[str] = []
     counts = []
     for text in texts:
-        mine = split(text)
-        counts.append(len(mine))
-        sentences += mine
+        in_text = split(text)
+        counts.append(len(in_text))
+        sentences += in_text
     ids: list[np.ndarray] = []
     starts: list[np.ndarray] = []
-    for batch in _batches(sentences):
+    for batch in groups(sentences, len, BATCH_CHARACTERS):
         rows = tokenizer.encode(batch)
         if language == "zh" and not tokenizer.whole_words:
             starts += chinese.word_starts(batch, rows, tokenizer)
@@ -75,7 +77,7 @@ def encode(texts: Sequence[str], tokenizer: LibraryTokenizer, language: str) -> 
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     filled = lengths > 0  # a sentence of control characters has no tokens
     text_of_sentence = np.repeat(np.arange(len(texts)), counts)
-    dtype = np.dtype("<u2" if tokenizer.size < 1 << 16 else "<u4")
+    dtype = id_dtype(tokenizer.size)
     return Tokens(
         np.concatenate([np.zeros(0, dtype), *ids], dtype=dtype, casting="unsafe"),
         np.concatenate([np.zeros(0, bool), *starts]),
@@ -84,20 +86,9 @@ def encode(texts: Sequence[str], tokenizer: LibraryTokenizer, language: str) -> 
     )
 
 
-def _batches(sentences: list[str]) -> Iterator[list[str]]:
-    start, size = 0, 0
-    for place, sentence in enumerate(sentences):
-        size += len(sentence)
-        if size >= BATCH_CHARACTERS:
-            yield sentences[start : place + 1]
-            start, size = place + 1, 0
-    if start < len(sentences):
-        yield sentences[start:]
-
-
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Keeps the tokenizers library to one thread: the processes already fill the cores."""
+    """Limits the tokenizers library to one thread: the processes already use all cores."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"
@@ -111,7 +102,7 @@ def one_thread() -> Iterator[None]:
 
 
 def encode_here(chunks: Iterator[C], tokenizer: LibraryTokenizer, language: str) -> Generator[tuple[C, Tokens]]:
-    """In this process."""
+    """Encodes in this process."""
     for chunk in chunks:
         with one_thread():
             tokens = encode(chunk.texts, tokenizer, language)
@@ -119,7 +110,7 @@ def encode_here(chunks: Iterator[C], tokenizer: LibraryTokenizer, language: str)
 
 
 def encode_in_processes(chunks: Iterator[C], count: int, tokenizer: Path, language: str) -> Generator[tuple[C, Tokens]]:
-    """In `count` processes, each of which opens the tokenizer's folder for itself."""
+    """Encodes in `count` processes, each of which opens the tokenizer folder itself."""
     context = multiprocessing.get_context("spawn")
     load: dict[Connection, int] = {}
     processes: dict[Connection, Any] = {}
@@ -135,7 +126,7 @@ def encode_in_processes(chunks: Iterator[C], count: int, tokenizer: Path, langua
         codes = [process.exitcode for process in processes.values() if process.exitcode is not None]
         raise UserError(
             f"a worker process died (exit code {codes[0] if codes else 'unknown'}; -9 often means too little memory);"
-            " run the same command again and it goes on, if need be with fewer --workers"
+            " run the same command again to resume, with fewer --workers if necessary"
         ) from None
     finally:
         for connection, process in processes.items():
@@ -145,15 +136,15 @@ def encode_in_processes(chunks: Iterator[C], count: int, tokenizer: Path, langua
 
 
 def _exchange(chunks: Iterator[C], load: dict[Connection, int]) -> Iterator[tuple[C, Tokens]]:
-    """Gives each chunk to the worker with the least to do, and yields answers in the order of the chunks."""
+    """Sends each chunk to the worker with the fewest chunks, and yields results in the order of the chunks."""
     waiting: deque[C] = deque()
     done: dict[int, Tokens] = {}
     sent = yielded = 0
     more = True
     while True:
-        while more and len(waiting) < len(load) * (IN_HAND + 1):
+        while more and len(waiting) < len(load) * (CHUNKS_PER_WORKER + 1):
             connection = min(load, key=lambda c: load[c])
-            if load[connection] >= IN_HAND:
+            if load[connection] >= CHUNKS_PER_WORKER:
                 break
             chunk = next(chunks, None)
             if chunk is None:
@@ -181,10 +172,10 @@ def _exchange(chunks: Iterator[C], load: dict[Connection, int]) -> Iterator[tupl
 
 
 def _work(connection: Connection, tokenizer: str, language: str) -> None:
-    """A worker's life: until its pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
+    """The worker process: encodes chunks until its pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent stops this one
     inbox: SimpleQueue[tuple[int, list[str]] | None] = SimpleQueue()
-    # A thread of its own reads: parent and worker would wait for each other if both were writing large messages.
+    # A separate thread reads: without it parent and worker would deadlock if both were writing large messages.
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     with one_thread(), contextlib.suppress(ConnectionError):
         try:

@@ -1,22 +1,24 @@
-"""The corpus on disk: the only code that knows its format.
+"""The corpus on disk. No other file knows its format.
 
-In: tokenised sentences and document ends, in order (`Writer`). Out: memory-mapped arrays (`Corpus`).
+In: tokenised sentences and document ends, in order (`CorpusWriter`). Out: memory-mapped arrays (`Corpus`).
 
     corpus.json        format, dtype, shards with their counts, account, settings, tokenizer, held-out threshold
     tokenizer/         a copy of the tokenizer that made the ids
     shards/00000.ids        uint16 (uint32 from 65,536 tokens up), one per token
-    shards/00000.words      one bit per token: it starts a word; lowest bit first
-    shards/00000.sentences  int64, the token at which each sentence starts, and the end of the last
-    shards/00000.documents  int64, the sentence at which each document starts, and the end of the last
+    shards/00000.words      one bit per token, 1 if it starts a word; lowest bit first
+    shards/00000.sentences  int64, the token at which each sentence starts, then the end of the last one
+    shards/00000.documents  int64, the sentence at which each document starts, then the end of the last one
     shards/00000.hashes     uint64, BLAKE2b of each document's text
     rejected.jsonl     file, offset, ordinal and reason of every document that was not kept
-    manifest.json      SHA-256 of every file; written last, so a folder without it is unfinished
+    manifest.json      SHA-256 of every file; written last, so a folder without one is unfinished
 
-All numbers are little endian. A shard closes with the document that fills it: documents never cross shards.
+All numbers are little-endian. A shard is closed after the document that fills it: documents never cross shards.
 
 Notable choices
-- Offsets are int64: they cost a seventh of the ids, are used as they lie on disk, and no document is too long for them.
-- A document's content decides whether it is held out: copies fall on the same side, and adding files moves nothing.
+- Offsets are int64: they take a seventh of the space of the ids, are memory-mapped without conversion, and no document
+  is too long for them.
+- Whether a document is held out depends on its content alone: copies are always in the same split, and adding files
+  moves no document from one split to the other.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from keel import checkpoint
+from keel import folders
 from keel.errors import UserError
 
 FORMAT = 1
@@ -43,13 +45,17 @@ COUNTED = ("documents", "sentences", "tokens")
 KINDS = ("ids", "words", "sentences", "documents", "hashes")
 
 
+def id_dtype(vocabulary: int) -> np.dtype[Any]:
+    return np.dtype("<u2" if vocabulary < 1 << 16 else "<u4")
+
+
 def shard_path(folder: Path, shard: int, kind: str) -> Path:
     return folder / SHARDS / f"{shard:05d}.{kind}"
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Tokenised text on its way to disk. N tokens, S sentences, D documents that end here."""
+    """Tokenised text to be written: N tokens, S sentences, D documents that end in it."""
 
     ids: np.ndarray  # (N,) in the dtype of the store
     words: np.ndarray  # (N,) bool
@@ -59,8 +65,8 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Place:
-    """How far the open shard is written."""
+class ShardPosition:
+    """How much has been written to the open shard."""
 
     tokens: int = 0
     sentences: int = 0
@@ -68,7 +74,7 @@ class Place:
     loose: int = 0  # the word bits of the last `tokens % 8` tokens, which do not fill a byte yet
 
     def bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
-        """The sizes of the shard's files. The first start, 0, is there before anything is written."""
+        """The sizes of the shard's files. Offset files begin with a 0 that is not counted in the position."""
         return {
             "ids": self.tokens * dtype.itemsize,
             "words": self.tokens // 8,
@@ -78,22 +84,22 @@ class Place:
         }
 
 
-class Writer:
-    """Appends to the shards. What comes after the last document's end is an open document, which `drop` forgets."""
+class CorpusWriter:
+    """Appends to the shards. Text after the last document end belongs to an open document, which `drop` removes."""
 
     def __init__(self, folder: Path, vocabulary: int, shard_tokens: int = SHARD_TOKENS) -> None:
         self.folder = folder
-        self.dtype = np.dtype("<u2" if vocabulary < 1 << 16 else "<u4")
+        self.dtype = id_dtype(vocabulary)
         self.shard_tokens = shard_tokens
-        self.closed: list[dict[str, int]] = []  # the counts of the shards that are full
-        self.place = Place()
-        self.kept = Place()  # the place at the last document's end
+        self.closed: list[dict[str, int]] = []  # the counts of the full shards
+        self.position = ShardPosition()
+        self.kept = ShardPosition()  # the position at the end of the last document
 
     def open(self, journal: dict[str, Any] | None = None) -> None:
-        """Starts, or goes on from what `sync` returned: whatever was written after it is cut off."""
+        """Starts, or resumes from what `sync` returned: whatever was written after that is truncated."""
         rejected = 0
         if journal:
-            self.closed, self.kept, rejected = journal["closed"], Place(**journal["kept"]), journal["rejected"]
+            self.closed, self.kept, rejected = journal["closed"], ShardPosition(**journal["kept"]), journal["rejected"]
             self._check_sizes(rejected)
         (self.folder / SHARDS).mkdir(exist_ok=True)
         for path in (self.folder / SHARDS).iterdir():
@@ -117,53 +123,54 @@ class Writer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What complete documents there are in all shards."""
+        """Complete documents, and their sentences and tokens, in all shards."""
         here = asdict(self.kept)
         return {name: here[name] + sum(shard[name] for shard in self.closed) for name in COUNTED}
 
     def write(self, encoded: Encoded) -> None:
-        """Appends tokens and document ends; closes a shard after the document that fills it."""
+        """Appends tokens and document ends; closes each shard after the document that fills it."""
         token_ends = np.concatenate([[0], encoded.sentences])[encoded.documents]
         token = sentence = first = 0
         while first < len(encoded.documents):
-            room = self.shard_tokens - self.place.tokens
+            room = self.shard_tokens - self.position.tokens
             filling = first + int(np.searchsorted(token_ends[first:] - token, room))
             stop = min(filling + 1, len(encoded.documents))
             token_stop, sentence_stop = int(token_ends[stop - 1]), int(encoded.documents[stop - 1])
-            base = self.place.sentences - sentence
+            base = self.position.sentences - sentence
             self._append(encoded, slice(token, token_stop), slice(sentence, sentence_stop))
             self.files["documents"].write((encoded.documents[first:stop] + base).astype("<i8").tobytes())
             self.files["hashes"].write(encoded.hashes[first:stop].astype("<u8").tobytes())
-            self.place = self.kept = replace(self.place, documents=self.place.documents + stop - first)
+            self.position = self.kept = replace(self.position, documents=self.position.documents + stop - first)
             token, sentence, first = token_stop, sentence_stop, stop
-            if self.place.tokens >= self.shard_tokens:
+            if self.position.tokens >= self.shard_tokens:
                 self._close_shard()
                 self._open_shard()
         self._append(encoded, slice(token, None), slice(sentence, None))
 
     def _append(self, encoded: Encoded, tokens: slice, sentences: slice) -> None:
-        place, ids = self.place, encoded.ids[tokens]
-        ends = encoded.sentences[sentences] - tokens.start + place.tokens
-        bits = np.concatenate([_bits(place.loose, place.tokens % 8), encoded.words[tokens]])
+        position, ids = self.position, encoded.ids[tokens]
+        ends = encoded.sentences[sentences] - tokens.start + position.tokens
+        bits = np.concatenate([_bits(position.loose, position.tokens % 8), encoded.words[tokens]])
         whole = len(bits) // 8 * 8
         self.files["ids"].write(ids.astype(self.dtype, copy=False).tobytes())
         self.files["words"].write(np.packbits(bits[:whole], bitorder="little").tobytes())
         self.files["sentences"].write(ends.astype("<i8").tobytes())
         loose = int(np.packbits(bits[whole:], bitorder="little")[0]) if len(bits) > whole else 0
-        self.place = Place(place.tokens + len(ids), place.sentences + len(ends), place.documents, loose)
+        counts = position.tokens + len(ids), position.sentences + len(ends), position.documents
+        self.position = ShardPosition(*counts, loose)
 
     def reject(self, file: str, offset: int, ordinal: int, reason: str) -> None:
         line = {"file": file, "offset": offset, "ordinal": ordinal, "reason": reason}
         self.rejected.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
 
     def drop(self) -> None:
-        """Forgets the open document."""
+        """Removes the open document from the files."""
         for kind, size in self.kept.bytes(self.dtype).items():
             _truncate(self.files[kind], size)
-        self.place = self.kept
+        self.position = self.kept
 
     def sync(self) -> dict[str, Any]:
-        """Puts everything on disk for good, and returns what `open` needs to go on from the last document's end."""
+        """Flushes everything to disk, and returns what `open` needs to resume after the last complete document."""
         for file in (*self.files.values(), self.rejected):
             file.flush()
             os.fsync(file.fileno())
@@ -177,10 +184,10 @@ class Writer:
             os.fsync(file.fileno())
             file.close()
         self.closed.append({name: getattr(self.kept, name) for name in COUNTED})
-        self.kept = self.place = Place()
+        self.kept = self.position = ShardPosition()
 
     def finish(self, share: float, info: dict[str, Any]) -> None:
-        """Closes the last shard and writes corpus.json. The folder is a corpus once its manifest is written."""
+        """Closes the last shard and writes corpus.json. The folder is a corpus only once its manifest is written."""
         self.drop()
         if self.kept.documents or not self.closed:
             self._close_shard()
@@ -197,7 +204,7 @@ class Writer:
             **info,
             "held_out": {"share": share, "threshold": held_out_threshold(hashes, share)},
         }
-        checkpoint.write_file(self.folder / INFO, json.dumps(content, indent=2))  # ASCII: any file name fits
+        folders.write_file(self.folder / INFO, json.dumps(content, indent=2))  # ASCII: any file name fits
 
     def close(self) -> None:
         for file in (*self.files.values(), self.rejected):
@@ -205,7 +212,7 @@ class Writer:
 
 
 def held_out_threshold(hashes: Sequence[np.ndarray], share: float) -> int:
-    """Documents whose hash is below it are held out. At least one and not all, if there are two different ones."""
+    """Documents with a hash below the threshold are held out: at least one and not all, if two of them differ."""
     if share == 0:
         return 0
     threshold = int(share * 2**64)
@@ -237,7 +244,7 @@ def _map(path: Path, dtype: str | np.dtype[Any]) -> np.ndarray:
 
 
 class Corpus:
-    """An open corpus. Tokens, sentences and documents are counted through all shards."""
+    """An open corpus. Token, sentence and document numbers run through all shards."""
 
     def __init__(self, path: Path, info: dict[str, Any], fingerprint: str) -> None:
         self.path = path
@@ -257,16 +264,16 @@ class Corpus:
 
     @staticmethod
     def open(path: str | Path, verify: bool = True) -> Corpus:
-        """Opens a finished corpus. `verify` reads all of it once, to check its SHA-256 sums."""
+        """Opens a finished corpus. `verify` reads all of it once to check its SHA-256 sums."""
         path = Path(path)
         if not path.is_dir():
             raise UserError(f"{path}: no such folder; give a folder made by `keel corpus build`")
-        if (path / JOURNAL).is_file() or ((path / INFO).is_file() and not (path / checkpoint.MANIFEST).is_file()):
-            raise UserError(f"{path}: unfinished; run the same `keel corpus build` again and it goes on")
+        if (path / JOURNAL).is_file() or ((path / INFO).is_file() and not (path / folders.MANIFEST).is_file()):
+            raise UserError(f"{path}: unfinished; run the same `keel corpus build` again to resume it")
         if not (path / INFO).is_file():
             raise UserError(f"{path}: not a corpus (no {INFO}); give a folder made by `keel corpus build`")
         if verify:
-            checkpoint.verify_folder(path)
+            folders.verify_folder(path)
         try:
             info = json.loads((path / INFO).read_text(encoding="utf-8"))
             version = info["format"]
@@ -275,25 +282,25 @@ class Corpus:
         if version != FORMAT:
             raise UserError(f"{path / INFO}: format {version}, this Keel reads {FORMAT}; build the corpus again")
         _check_shards(path, info)
-        return Corpus(path, info, checkpoint.sha256(path / INFO))
+        return Corpus(path, info, folders.sha256(path / INFO))
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """(D,) uint64: the content hash of each document's text; equal for copies."""
+        """(D,) uint64: the hash of each document's text, equal for copies."""
         return _joined([shard["hashes"] for shard in self._shards])
 
     @cached_property
     def document_tokens(self) -> np.ndarray:
-        """(D,) int64: the length of each document."""
+        """(D,) int64: the length of each document in tokens."""
         return _joined([np.diff(shard["sentences"][shard["documents"]]) for shard in self._shards])
 
     @cached_property
     def held_out(self) -> np.ndarray:
-        """(D,) bool: the documents kept apart for evaluation."""
+        """(D,) bool: which documents are reserved for evaluation."""
         return np.asarray(self.hashes < np.uint64(self.info["held_out"]["threshold"]))
 
     def sentence_bounds(self, document: int) -> np.ndarray:
-        """(S + 1,) int64: where the document's sentences begin, and where the last ends."""
+        """(S + 1,) int64: the token at which each sentence of the document starts, then the end of the last one."""
         number = bisect_right(self._first_document, document) - 1
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
@@ -302,22 +309,26 @@ class Corpus:
         return np.asarray(shard["sentences"][first : last + 1] + self._first_token[number])
 
     def ids(self, start: int, stop: int) -> np.ndarray:
-        """The ids of tokens [start, stop), which must be of one document."""
-        number = bisect_right(self._first_token, start) - 1 if start < self.tokens else len(self._shards) - 1
-        first = self._first_token[number]
-        return self._shards[number]["ids"][start - first : stop - first]
+        """The ids of tokens [start, stop), which must belong to one document."""
+        shard, first = self._shard_of_token(start)
+        return shard["ids"][start - first : stop - first]
 
     def count_tokens(self, size: int) -> np.ndarray:
-        """(size,) int64: how often each token occurs, in held-out documents too."""
+        """(size,) int64: how often each token occurs, including held-out documents."""
         return sum((np.bincount(shard["ids"], minlength=size) for shard in self._shards), np.zeros(size, np.int64))
 
     def word_starts(self, start: int, stop: int) -> np.ndarray:
-        """Which of the tokens [start, stop), of one document, start a word."""
-        number = bisect_right(self._first_token, start) - 1 if start < self.tokens else len(self._shards) - 1
-        start, stop = start - self._first_token[number], stop - self._first_token[number]
+        """Which of the tokens [start, stop), which must belong to one document, start a word."""
+        shard, first = self._shard_of_token(start)
+        start, stop = start - first, stop - first
         low = start // 8
-        bits = np.unpackbits(self._shards[number]["words"][low : (stop + 7) // 8], bitorder="little")
+        bits = np.unpackbits(shard["words"][low : (stop + 7) // 8], bitorder="little")
         return bits[start - 8 * low : stop - 8 * low].view(bool)
+
+    def _shard_of_token(self, token: int) -> tuple[dict[str, np.ndarray], int]:
+        """A token's shard, and the number of the first token in it. The end of the corpus is in the last shard."""
+        number = bisect_right(self._first_token, token) - 1 if token < self.tokens else len(self._shards) - 1
+        return self._shards[number], self._first_token[number]
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -325,9 +336,9 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _check_shards(path: Path, info: dict[str, Any]) -> None:
-    """Sizes, also when the sums are not verified: a short file would give wrong tokens far from the cause."""
+    """Checks file sizes even where SHA-256 sums are not: a short file would yield wrong tokens far from the cause."""
     for number, counts in enumerate(info["shards"]):
-        sizes = Place(**counts).bytes(np.dtype(info["dtype"]))
+        sizes = ShardPosition(**counts).bytes(np.dtype(info["dtype"]))
         sizes["words"] = (counts["tokens"] + 7) // 8
         for kind, size in sizes.items():
             file = shard_path(path, number, kind)

@@ -1,12 +1,12 @@
 """The order in which a run sees the corpus: an endless, seekable stream of rows.
 
-In: a corpus, a packer, a seed. Out: `take(cursor, tokens)` gives the rows of the next step and the cursor after it.
-The stream has no state: order, pairs and keys are functions of (seed, epoch, block, row), so a run that goes on
-from a saved cursor sees exactly what it would have seen.
+In: a corpus, a packer, a seed. Out: `take(cursor, tokens)` returns the rows of the next step and the cursor after it.
+The stream is stateless: row order, packing and row keys are functions of (seed, epoch, block, row), so a run that
+resumes from a saved cursor sees exactly the rows it would have seen.
 
-Notable choice: documents are shuffled per epoch and cut into blocks of about BLOCK_TOKENS; pairs are planned and
-shuffled block by block. So starting anywhere costs one block's plan, whatever the corpus' size. Rejected: one plan per
-epoch (its cost and memory grow with the corpus), and a shuffle buffer (it has state).
+Notable choice: documents are shuffled per epoch and cut into blocks of about BLOCK_TOKENS; rows are planned and
+shuffled block by block. Starting anywhere therefore costs the plan of one block, whatever the size of the corpus.
+Rejected: one plan per epoch (its cost and memory grow with the corpus), and a shuffle buffer (it has state).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from keel.corpus.plan import Packer, Plan
+from keel.corpus.row_plan import Packer, RowPlan
 from keel.corpus.store import Corpus
 from keel.errors import UserError
-from keel.interfaces import Rows, Tokenizer
-from keel.randomness import mix, seed_of
+from keel.interfaces import Tokenizer
+from keel.randomness import Draw, mix, seed_of
+from keel.values import Rows
 
 BLOCK_TOKENS = 4_000_000
-ORDER, PLAN, SHUFFLE, ROW = 11, 12, 13, 14  # the purposes the seed is used for
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """A place in the stream: the next row to give."""
+    """A position in the stream: the next row to return."""
 
     epoch: int = 0
     block: int = 0
@@ -39,7 +39,8 @@ class Cursor:
 
 
 class Stream:
-    """`copies`: after so many epochs the same rows with the same keys come again (None: never)."""
+    """`static_masks`: after that many epochs the same rows return with the same keys, and therefore the same masks, in
+    another order (static masking); None: never (dynamic masking)."""
 
     def __init__(
         self,
@@ -48,20 +49,20 @@ class Stream:
         packer: Packer,
         tokenizer: Tokenizer,
         seed: int,
-        copies: int | None,
+        static_masks: int | None,
     ) -> None:
         self.corpus = corpus
         self.documents = documents
         self.packer = packer
         self.tokenizer = tokenizer
         self.seed = seed
-        self.copies = copies
+        self.static_masks = static_masks
         self._block = lru_cache(maxsize=2)(self._plan_block)
         self._epoch_blocks = lru_cache(maxsize=1)(self._cut_epoch)
 
     def take(self, cursor: Cursor, tokens: int) -> tuple[Rows, Cursor]:
-        """Rows of together at most `tokens` tokens (but at least one row), longest first."""
-        parts: list[tuple[Plan, np.ndarray, np.ndarray]] = []
+        """Rows of at most `tokens` tokens in all (but at least one row), longest first."""
+        parts: list[tuple[RowPlan, np.ndarray, np.ndarray]] = []
         room = tokens
         while True:
             plan, order, keys = self._block(cursor.epoch, cursor.block)
@@ -83,53 +84,55 @@ class Stream:
         return Cursor(cursor.epoch + 1, 0, 0)
 
     def _cut_epoch(self, epoch: int) -> list[np.ndarray]:
-        """The epoch's documents in random order, cut into blocks."""
-        order = np.argsort(mix(self.seed, ORDER, self._copy(epoch), self.documents), kind="stable")
+        """The documents of an epoch in random order, cut into blocks."""
+        order = np.argsort(mix(self.seed, Draw.DOCUMENT_ORDER, self._version(epoch), self.documents), kind="stable")
         documents = self.documents[order]
         filled = np.cumsum(self.corpus.document_tokens[documents])
         cuts = np.searchsorted(filled, np.arange(BLOCK_TOKENS, filled[-1], BLOCK_TOKENS))
         return [block for block in np.split(documents, np.unique(cuts)) if len(block)]
 
-    def _plan_block(self, epoch: int, block: int) -> tuple[Plan, np.ndarray, np.ndarray]:
-        """The block's rows, the order in which they come, and their keys."""
-        copy = self._copy(epoch)
+    def _plan_block(self, epoch: int, block: int) -> tuple[RowPlan, np.ndarray, np.ndarray]:
+        """The rows of a block, the order in which they are returned, and their keys."""
+        version = self._version(epoch)
         documents = self._epoch_blocks(epoch)[block]
-        plan = self.packer.plan(documents, np.random.Generator(np.random.PCG64(seed_of(self.seed, PLAN, copy, block))))
+        random = np.random.Generator(np.random.PCG64(seed_of(self.seed, Draw.PACKING, version, block)))
+        plan = self.packer.plan(documents, random)
         if not len(plan):
             raise UserError(f"{self.corpus.path}: no rows could be packed; the corpus has no text")
         index = np.arange(len(plan))
-        order = np.argsort(mix(self.seed, SHUFFLE, epoch, block, index), kind="stable")
-        return plan, order, mix(self.seed, ROW, copy, block, index)
+        order = np.argsort(mix(self.seed, Draw.ROW_ORDER, epoch, block, index), kind="stable")
+        return plan, order, mix(self.seed, Draw.ROW_KEY, version, block, index)
 
-    def _copy(self, epoch: int) -> int:
-        return epoch % self.copies if self.copies else epoch
+    def _version(self, epoch: int) -> int:
+        """Epochs of the same version have the same rows and keys."""
+        return epoch % self.static_masks if self.static_masks else epoch
 
-    def _assemble(self, parts: list[tuple[Plan, np.ndarray, np.ndarray]]) -> Rows:
+    def _assemble(self, parts: list[tuple[RowPlan, np.ndarray, np.ndarray]]) -> Rows:
         rows = [(plan, int(i), key) for plan, chosen, keys in parts for i, key in zip(chosen, keys, strict=True)]
         rows.sort(key=lambda row: -int(row[0].lengths[row[1]]))
         return assemble(self.corpus, self.tokenizer, rows)
 
 
-def assemble(corpus: Corpus, tokenizer: Tokenizer, rows: list[tuple[Plan, int, np.uint64]]) -> Rows:
-    """Reads the tokens of planned rows: [CLS], then each range with a [SEP] behind it."""
+def assemble(corpus: Corpus, tokenizer: Tokenizer, rows: list[tuple[RowPlan, int, np.uint64]]) -> Rows:
+    """Reads the tokens of planned rows: [CLS], then each range followed by a [SEP]."""
     cls, sep = np.array([tokenizer.cls]), np.array([tokenizer.sep])
-    mark = np.array([True])
+    starts_word = np.array([True])  # special tokens count as words
     ids, starts, segments, special = [], [], [], []
     for plan, number, _ in rows:
         ids.append(cls)
-        starts.append(mark)
+        starts.append(starts_word)
         sizes = []
         for a, b in plan.row(number):
             ids += [corpus.ids(a, b), sep]
-            starts += [corpus.word_starts(a, b), mark]
+            starts += [corpus.word_starts(a, b), starts_word]
             sizes.append(b - a + 1)
         length = 1 + sum(sizes)
         segments.append(
             np.repeat(range(len(sizes)), [1 + sizes[0], *sizes[1:]]) if plan.segmented else np.zeros(length)
         )
-        places = np.zeros(length, bool)
-        places[np.cumsum([0, *sizes])] = True
-        special.append(places)
+        is_special = np.zeros(length, bool)
+        is_special[np.cumsum([0, *sizes])] = True
+        special.append(is_special)
     answers = {name: np.array([plan.answers[name][number] for plan, number, _ in rows]) for name in rows[0][0].answers}
     return Rows(
         np.concatenate(ids).astype(np.int64),

@@ -1,109 +1,111 @@
-"""The Transformer block as BERT and its nearest kin have it: norms stand behind the sums (Vaswani et al. 2017).
+"""Transformer blocks: attention and feed-forward, each added to what came in, with a norm after or before it.
 
-In: (T, W) vectors and the rows' lengths. Out: x = norm(x + attention(x)); x = norm(x + feed_forward(x)).
-The two halves are modules of their own, so that a model may share either of them between its layers.
+In: (T, W) vectors and an `AttentionContext`. Out: (T, W), or (S, W) for the tokens that the context selects.
+A block is given its parts, so that families differ in what they pass, and layers may share a part.
 
-Shapes: T tokens, W width.
+Shapes: T tokens, S selected tokens, W width.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from keel.interfaces import Asked
-from keel.layers.activations import ACTIVATIONS
-from keel.layers.attention import ROLES, SelfAttention
+from keel.layers.attention.context import AttentionContext
+from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.dropout import Dropout
-from keel.layers.look import EVERYWHERE, LEFT
-from keel.layers.rotary import Turn
-
-SHARED: dict[str, tuple[int, int, int]] = {"none": ROLES, "qk": (0, 0, 1), "kv": (0, 1, 1), "qkv": (0, 0, 0)}
+from keel.layers.feed_forward import FeedForward, GatedFeedForward
+from keel.values import Batch, Encoding
 
 
-class AttentionShape(BaseModel):
-    """What an ablation changes about attention; as it stands here it is the published one."""
+class PostNormBlock(nn.Module):
+    """As the Transformer and BERT have it (Vaswani et al. 2017)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    look: Literal["both", "left"] = Field("both", description="both: at the whole row; left: only at what came before")
-    shared: Literal["none", "qk", "kv", "qkv"] = Field("none", description="which projections are one and the same")
-    scaled: bool = Field(True, description="whether dot products are divided by the root of a head's size")
-
-
-class Shape(Protocol):
-    """What a block needs to know of a backbone's config."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def feed_forward(self) -> int: ...
-    @property
-    def activation(self) -> str: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def attention_dropout(self) -> float: ...
-    @property
-    def norm_epsilon(self) -> float: ...
-
-
-PUBLISHED = AttentionShape()
-
-
-class Attending(nn.Module):
-    """norm(x + attention(x))."""
-
-    def __init__(self, config: Shape, shape: AttentionShape = PUBLISHED) -> None:
+    def __init__(
+        self,
+        attention: SelfAttention,
+        attention_norm: nn.Module,
+        feed_forward: FeedForward | GatedFeedForward,
+        feed_forward_norm: nn.Module,
+        dropout: float,
+    ) -> None:
         super().__init__()
-        self.attention = SelfAttention(
-            config.width,
-            config.heads,
-            config.attention_dropout,
-            look=LEFT if shape.look == "left" else EVERYWHERE,
-            roles=SHARED[shape.shared],
-            scale=None if shape.scaled else 1.0,
-        )
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.dropout = Dropout(config.dropout)
+        self.attention = attention
+        self.attention_norm = attention_norm
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = feed_forward_norm
+        self.dropout = Dropout(dropout)  # after attention; the feed-forward has its own
 
-    def forward(
-        self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None, turn: Turn | None = None
-    ) -> Tensor:
-        mixed = self.attention(x, lengths, asked, turn)
-        result: Tensor = self.norm((x if asked is None else x[asked.places]) + self.dropout(mixed))
-        return result
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        attended = self.dropout(self.attention(x, context))
+        x = self.attention_norm(_needed(x, context) + attended)
+        return self.feed_forward_norm(x + self.feed_forward(x))
 
 
-class FeedForward(nn.Module):
-    """norm(x + shrink(activation(grow(x))))."""
+class PreNormBlock(nn.Module):
+    """As GPT-2 and most models since have it (Xiong et al. 2020): the sum itself is never normalised."""
 
-    def __init__(self, config: Shape) -> None:
+    def __init__(
+        self,
+        attention_norm: nn.Module,
+        attention: SelfAttention,
+        feed_forward_norm: nn.Module,
+        feed_forward: FeedForward | GatedFeedForward,
+        dropout: float,
+    ) -> None:
         super().__init__()
-        self.grow = nn.Linear(config.width, config.feed_forward)
-        self.shrink = nn.Linear(config.feed_forward, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.dropout = Dropout(config.dropout)
-        self.activation = ACTIVATIONS[config.activation]
+        self.attention_norm = attention_norm
+        self.attention = attention
+        self.feed_forward_norm = feed_forward_norm
+        self.feed_forward = feed_forward
+        self.dropout = Dropout(dropout)  # after attention; the feed-forward has its own
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.norm(x + self.dropout(self.shrink(self.activation(self.grow(x)))))
-        return result
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        attended = self.dropout(self.attention(self.attention_norm(x), context))
+        x = _needed(x, context) + attended
+        return x + self.feed_forward(self.feed_forward_norm(x))
 
 
-class Block(nn.Module):
-    def __init__(self, config: Shape, shape: AttentionShape = PUBLISHED) -> None:
-        super().__init__()
-        self.attending = Attending(config, shape)
-        self.feed = FeedForward(config)
+def _needed(x: Tensor, context: AttentionContext) -> Tensor:
+    """The vectors whose output is needed."""
+    return x if context.selected is None else x[context.selected.places]
 
-    def forward(
-        self, x: Tensor, lengths: tuple[int, ...], asked: Asked | None = None, turn: Turn | None = None
-    ) -> Tensor:
-        """`asked`: the places whose vectors are wanted (all are looked at); None: all. `turn`: rotary positions."""
-        result: Tensor = self.feed(self.attending(x, lengths, asked, turn))
-        return result
+
+def attention_of(block: nn.Module) -> SelfAttention:
+    assert isinstance(block, PostNormBlock | PreNormBlock)
+    return block.attention
+
+
+def residual_layers(blocks: Iterable[nn.Module]) -> Iterator[nn.Linear]:
+    """The layers that add to the residual sum."""
+    for block in blocks:
+        assert isinstance(block, PostNormBlock | PreNormBlock)
+        yield from (block.attention.out, block.feed_forward.down)
+
+
+def run_blocks(
+    blocks: Iterable[Any],
+    x: Tensor,
+    batch: Batch,
+    all_layers: bool,
+    contexts: Sequence[AttentionContext] | AttentionContext | None = None,
+    final_norm: nn.Module | None = None,
+) -> Encoding:
+    """Runs a stack of blocks, each `block(x, context)`, over embedded tokens; the last computes selected tokens only.
+
+    `contexts`: one for all blocks, or one for each; None: just the rows' lengths."""
+    blocks = list(blocks)
+    shared = contexts or AttentionContext(batch.lengths)
+    each = [shared] * len(blocks) if isinstance(shared, AttentionContext) else list(shared)
+    selected = None if all_layers else batch.selected
+    each[-1] = replace(each[-1], selected=selected)
+    layers = [x]
+    for block, context in zip(blocks, each, strict=True):
+        x = block(x, context)
+        layers.append(x)
+    if final_norm is not None:
+        layers[-1] = final_norm(x)
+    return Encoding.of(batch, layers, selected, all_layers)

@@ -20,6 +20,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from keel.errors import UserError
+from keel.interfaces import Backbone
+
+
+def compact_token_embeddings(backbone: Backbone, used: Tensor) -> None:
+    """Replaces a backbone's token embeddings by ones of which only the used rows learn."""
+    replace_token_embeddings(backbone, CompactEmbedding(backbone.token_embeddings(), used))
+
+
+def replace_token_embeddings(backbone: Backbone, new: nn.Module) -> None:
+    """Puts another module in the place of the nn.Embedding that holds the backbone's token embeddings."""
+    table = backbone.token_embeddings()
+    for name, part in backbone.named_modules():
+        if isinstance(part, nn.Embedding) and part.weight is table:
+            holder, _, attribute = name.rpartition(".")
+            setattr(backbone.get_submodule(holder), attribute, new)
+            return
+    raise UserError("this backbone has no nn.Embedding that holds its token embeddings")
+
 
 class CompactEmbedding(nn.Module):
     place: Tensor

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.layers.filler import ROUND, fill_up
+from keel.layers.padding import ROUND, pad_to_multiple
 
 ROWS = 4 * ROUND  # logits of so many answers at once, on a CPU
 
@@ -29,7 +29,7 @@ def tied_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     learns = torch.is_grad_enabled()  # which inside the function it never is
-    loss, correct = _TiedCrossEntropy.apply(fill_up(hidden), table, bias, targets, smoothing, learns)
+    loss, correct = _TiedCrossEntropy.apply(pad_to_multiple(hidden), table, bias, targets, smoothing, learns)
     return loss, correct
 
 

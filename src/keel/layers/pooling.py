@@ -11,10 +11,25 @@ Shapes: T tokens, R rows, W width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-from keel.interfaces import Backbone, Batch
+from keel.interfaces import Backbone
+from keel.values import Batch
+
+
+class Pooler(nn.Module):
+    """The pooler of published BERTs: a dense layer and an activation on the vector that represents a row."""
+
+    def __init__(self, width: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = activation
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.activation(self.dense(rows))
 
 
 class ClsPooling(nn.Module):

@@ -1,29 +1,23 @@
-"""Where a token stands, told to a Transformer in one of three ways.
+"""A token's position in its row, given to a Transformer in one of three ways.
 
-In: (T, W) embedded tokens and their positions. Out: the same with the positions added, or turns for queries and keys.
-And for fresh weights: heads that start out looking at a place, by the waves of a sinusoid.
+In: (T, W) embedded tokens and their positions. Out: the same with positions added, or rotations of queries and keys.
 
 sinusoid  sines and cosines of wavelengths from 2 pi to 10000 x 2 pi, added (Vaswani et al. 2017); there is no last one
 learned   a vector for each position, scaled like the tokens' and added; positions beyond the table do not exist
-rotary    nothing is added; queries and keys are turned (`layers/rotary.py`)
+rotary    nothing is added; queries and keys are rotated (`attention/rotary.py`)
 
-Shapes: T tokens, W width, D size of a head.
+Shapes: T tokens, W width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from keel.layers.aim import aim
-from keel.layers.rotary import Turn
-
-SIGNAL = 8.0  # of heads that start out looking at a place (`layers/aim.py`)
-FAINT = 0.2  # of its usual size a token's vector has at the start where the waves are that heads look for
+from keel.layers.attention.rotary import Rotary
 
 Kind = Literal["sinusoid", "learned", "rotary"]
 BASE = 10000.0
@@ -35,17 +29,17 @@ class Positions(nn.Module):
         self.kind, self.size = kind, width // heads
         self.table = nn.Embedding(count, width) if kind == "learned" else None
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn | None]:
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotary | None]:
         if self.table is not None:
             added: Tensor = self.table(positions) * x.shape[1] ** 0.5
             return x + torch.nn.functional.pad(added, (0, 0, 0, len(x) - len(added))), None
         if self.kind == "rotary":
-            return x, Turn.of(positions, self.size, BASE, len(x))
+            return x, Rotary.of(positions, self.size, BASE, len(x))
         return x + waves(positions, x.shape[1], len(x)), None
 
 
 def waves(positions: Tensor, width: int, tokens: int) -> Tensor:
-    """(tokens, W): sin in the even columns, cos in the odd ones; what stands behind the positions is filler."""
+    """(tokens, W): sin in the even columns, cos in the odd ones; vectors after the positions are padding."""
     padded = torch.nn.functional.pad(positions.float(), (0, tokens - len(positions)))
     angles = padded[:, None] * wave_rates(width, positions.device)
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :width]
@@ -54,18 +48,3 @@ def waves(positions: Tensor, width: int, tokens: int) -> Tensor:
 def wave_rates(width: int, device: torch.device | None = None) -> Tensor:
     """Radians a position, the quickest first."""
     return torch.exp(torch.arange((width + 1) // 2, device=device) * (-2 * math.log(BASE) / width))
-
-
-def aim_by_waves(query: Tensor, key: Tensor, heads: int, shifts: Sequence[int]) -> None:
-    """Heads whose queries and keys both hold waves start out looking at these shifts."""
-    aim(query, key, heads, shifts, wave_rates(query.shape[1]), SIGNAL)
-
-
-@torch.no_grad()
-def show_waves(tokens: nn.Embedding, heads: int) -> bool:
-    """Tokens start faint where the waves are that heads look for. False: there is no room for both."""
-    size = tokens.embedding_dim // heads
-    if heads == 1 or size == 1:
-        return False
-    tokens.weight[:, :size] *= FAINT
-    return True

@@ -1,4 +1,4 @@
-"""A word's vector from its spelling: characters, convolutions of several widths, highways, a projection.
+"""A word's vector from its spelling: characters, convolutions of several widths, highway_layers, a projection.
 
 In: (N, L) codes of words (`tokenizers/spelling.py`). Out: (N, W). Kim et al. 2016, as used by Peters et al. 2018.
 
@@ -26,33 +26,34 @@ CARRY = -2.0  # where gates start: a fresh highway lets nearly everything pass u
 class WordCharacters(nn.Module):
     """`filters`: widths, and how many of each."""
 
-    def __init__(self, character_width: int, filters: list[tuple[int, int]], highways: int, width: int) -> None:
+    def __init__(self, character_width: int, filters: list[tuple[int, int]], highway_layers: int, width: int) -> None:
         super().__init__()
         total = sum(count for _, count in filters)
         self.characters = nn.Embedding(CODES, character_width, padding_idx=NOTHING)
         self.filters = nn.ModuleList(nn.Conv1d(character_width, count, size) for size, count in filters)
-        self.highways = nn.ModuleList(Highway(total) for _ in range(highways))
+        self.highway_layers = nn.ModuleList(Highway(total) for _ in range(highway_layers))
         self.projection = nn.Linear(total, width)
         self.widest = max(size for size, _ in filters)
 
     def forward(self, codes: Tensor) -> Tensor:
         x = self.characters(F.pad(_cut(codes), (0, self.widest)).long()).transpose(1, 2)
         y = torch.cat([torch.relu(convolution(x).amax(2)) for convolution in self.filters], 1)
-        for highway in self.highways:
+        for highway in self.highway_layers:
             y = highway(y)
         found: Tensor = self.projection(y)
         return found
 
     @torch.no_grad()
-    def begin(self, generator: torch.Generator) -> None:
+    def init_weights(self, generator: torch.Generator) -> None:
         """Weights that keep the size of what passes: of BERT's small ones nothing would be left behind all layers."""
         self.characters.weight.normal_(0.0, 1.0, generator=generator)
         self.characters.weight[NOTHING] = 0
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 part.weight.normal_(0.0, part.in_features**-0.5, generator=generator)
-        for highway in self.highways:
-            highway.gate.bias.fill_(CARRY)  # type: ignore[union-attr,operator]
+        for part in self.modules():
+            if isinstance(part, Highway):
+                part.gate.bias.fill_(CARRY)
 
 
 class Highway(nn.Module):

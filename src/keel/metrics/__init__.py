@@ -1,1 +1,1 @@
-"""How good are the answers? Pure functions of gold and guessed, in numpy."""
+"""Metrics: pure functions of gold answers and predictions, in numpy."""

@@ -1,13 +1,13 @@
-"""How well were labels guessed: accuracy, F1, Matthews' correlation, calibration; one label per example or many.
+"""Classification: accuracy, F1, Matthews' correlation and calibration, for one label per example or several.
 
-In: gold and guessed labels, lists or arrays of one length; integers 0 .. labels-1, or (N, labels) booleans for the
+In: gold and predicted labels, lists or arrays of equal length; integers 0 .. labels-1, or (N, labels) booleans for the
 multi-label functions. Out: plain floats, as fractions, not percent.
 
 Notable choices
-- The figures are scikit-learn's with `labels=range(labels), zero_division=0`. So macro F1 is the mean over ALL labels:
-  one that occurs in neither gold nor guessed counts as 0. (scikit-learn without `labels=` leaves such a label out, and
-  a model's figure then depends on what it happens to guess.)
-- Of nothing, a mean (accuracy, calibration error) is nan, and a ratio (precision, recall, F1, Matthews) is 0.
+- The results equal scikit-learn's with `labels=range(labels), zero_division=0`. Macro F1 is therefore the mean over ALL
+  labels: one that is neither in gold nor predicted counts as 0. (scikit-learn without `labels=` leaves such a label
+  out, so that the score of a model depends on which labels it happens to predict.)
+- Without examples, a mean (accuracy, calibration error) is nan, and a ratio (precision, recall, F1, Matthews) is 0.
 - Unequal shapes are an error: numpy would broadcast (N, 1) against (N,) and return a plausible number.
 """
 
@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found of the things to find: one label's, or one entity type's, figures."""
+class PrecisionRecallF1:
+    """The scores of one label or one entity type."""
 
     precision: float
     recall: float
@@ -30,20 +30,22 @@ class Found:
     support: int  # how many there are in gold
 
     @staticmethod
-    def of(right: int, guessed: int, gold: int) -> Found:
-        return Found(_ratio(right, guessed), _ratio(right, gold), _ratio(2 * right, guessed + gold), int(gold))
+    def of(right: int, guessed: int, gold: int) -> PrecisionRecallF1:
+        """From counts: predicted correctly, predicted, and in gold."""
+        precision, recall = _ratio(right, guessed), _ratio(right, gold)
+        return PrecisionRecallF1(precision, recall, _ratio(2 * right, guessed + gold), int(gold))
 
 
 @dataclass(frozen=True)
 class F1Scores:
-    per_label: tuple[Found, ...]
-    macro: float  # mean of the labels' F1
-    micro: float  # F1 of the labels' summed counts
+    per_label: tuple[PrecisionRecallF1, ...]
+    macro: float  # mean F1 of the labels
+    micro: float  # F1 of the summed counts
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The guesses of about one confidence. Calibrated: `accuracy` equals `confidence`. Both are nan if `count` is 0."""
+    """Predictions of similar confidence. Calibrated: `accuracy` equals `confidence`. Both are nan if `count` is 0."""
 
     confidence: float
     accuracy: float
@@ -51,30 +53,30 @@ class Bin:
 
 
 def accuracy(gold: ArrayLike, guessed: ArrayLike) -> float:
-    """The fraction of labels that are right; nan of nothing."""
+    """The fraction of correct labels; nan without examples."""
     gold, guessed = _alike(gold, guessed)
     return float((gold == guessed).mean()) if gold.size else nan
 
 
 def confusion(gold: ArrayLike, guessed: ArrayLike, labels: int) -> np.ndarray:
-    """(labels, labels) counts: rows gold, columns guessed."""
+    """(labels, labels) counts: rows are gold labels, columns predicted ones."""
     gold, guessed = _alike(gold, guessed)
-    for given in (gold, guessed):
-        # Without this, a padding label such as -100 would be counted in another label's cell.
-        if given.size and not 0 <= given.min() <= given.max() < labels:
-            raise ValueError(f"labels must be 0 .. {labels - 1}, found {given.min()} .. {given.max()}")
+    for side in (gold, guessed):
+        # Otherwise a padding label such as -100 would be counted in the cell of another label.
+        if side.size and not 0 <= side.min() <= side.max() < labels:
+            raise ValueError(f"labels must be 0 .. {labels - 1}, found {side.min()} .. {side.max()}")
     cells = gold.astype(np.int64) * labels + guessed.astype(np.int64)
     return np.bincount(cells.ravel(), minlength=labels * labels).reshape(labels, labels)
 
 
 def f1_scores(gold: ArrayLike, guessed: ArrayLike, labels: int) -> F1Scores:
-    """Precision, recall and F1 of every label, and their averages; zeros of nothing."""
+    """Precision, recall and F1 of every label, and their averages; zeros without examples."""
     table = confusion(gold, guessed, labels)
     return _f1_scores(table.diagonal(), table.sum(axis=0), table.sum(axis=1))
 
 
 def matthews(gold: ArrayLike, guessed: ArrayLike) -> float:
-    """Matthews' correlation for any number of labels (Gorodkin 2004); 0 if either side is all one label, or empty."""
+    """Matthews' correlation for any number of labels (Gorodkin 2004); 0 if either side is constant or empty."""
     gold, guessed = _alike(gold, guessed)
     names, places = np.unique(np.concatenate([gold.ravel(), guessed.ravel()]), return_inverse=True)
     table = confusion(places[: gold.size], places[gold.size :], len(names)).astype(np.float64)
@@ -84,10 +86,10 @@ def matthews(gold: ArrayLike, guessed: ArrayLike) -> float:
 
 
 def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> tuple[float, list[Bin]]:
-    """Expected calibration error (Guo et al. 2017), and its bins; nan of nothing.
+    """Expected calibration error (Guo et al. 2017) and its bins; nan without examples.
 
-    Bin i of n holds the confidences in (i/n, (i+1)/n]. An exact 0, which the paper leaves out, is in the first bin.
-    Empty bins are listed too, so that a chart has its places.
+    Bin i of n contains the confidences in (i/n, (i+1)/n]. An exact 0, which the paper leaves out, is in the first bin.
+    Empty bins are included, so that every chart has the same bins.
     """
     confidence, correct = _alike(confidence, correct)
     inner_edges = np.linspace(0, 1, bins + 1)[1:-1]
@@ -104,22 +106,22 @@ def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> tu
 
 
 def multilabel_f1_scores(gold: ArrayLike, guessed: ArrayLike) -> F1Scores:
-    """As `f1_scores`, from (N, labels) booleans: which labels each example has."""
-    gold, guessed = (np.atleast_2d(given).astype(bool) for given in _alike(gold, guessed))
+    """Like `f1_scores`, from (N, labels) booleans: which labels each example has."""
+    gold, guessed = (np.atleast_2d(side).astype(bool) for side in _alike(gold, guessed))
     return _f1_scores((gold & guessed).sum(axis=0), guessed.sum(axis=0), gold.sum(axis=0))
 
 
 def subset_accuracy(gold: ArrayLike, guessed: ArrayLike) -> float:
-    """The fraction of examples, rows of (N, labels) booleans, with every label right; nan of nothing."""
-    gold, guessed = (given.astype(bool) for given in _alike(gold, guessed))
+    """The fraction of examples, rows of (N, labels) booleans, with all labels correct; nan without examples."""
+    gold, guessed = (side.astype(bool) for side in _alike(gold, guessed))
     return float((gold == guessed).all(axis=1).mean()) if len(gold) else nan
 
 
 def _f1_scores(right: np.ndarray, guessed: np.ndarray, gold: np.ndarray) -> F1Scores:
-    """From each label's counts: right, guessed and in gold."""
-    per_label = tuple(Found.of(*counts) for counts in zip(right, guessed, gold, strict=True))
+    """From the counts of each label: predicted correctly, predicted, and in gold."""
+    per_label = tuple(PrecisionRecallF1.of(*counts) for counts in zip(right, guessed, gold, strict=True))
     macro = _ratio(sum(label.f1 for label in per_label), len(per_label))
-    return F1Scores(per_label, macro, Found.of(right.sum(), guessed.sum(), gold.sum()).f1)
+    return F1Scores(per_label, macro, PrecisionRecallF1.of(right.sum(), guessed.sum(), gold.sum()).f1)
 
 
 def _alike(gold: ArrayLike, guessed: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

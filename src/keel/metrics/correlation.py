@@ -1,10 +1,9 @@
-"""Do two lists of numbers rise and fall together? Pearson's and Spearman's correlation.
+"""Pearson's and Spearman's correlation of two lists of numbers.
 
-In: two lists or arrays of numbers, of one length. Out: a float in -1 .. 1.
+In: two lists or arrays of numbers, of equal length. Out: a float in -1 .. 1.
 
-Notable choices
-- Where no correlation is defined (fewer than two pairs, a constant side, a nan) the answer is nan, without a warning:
-  a model that answers the same to everything is a normal event early in training.
+Notable choice: where the correlation is undefined (fewer than two pairs, a constant side, a nan) the result is nan,
+without a warning: a model that predicts the same for every input is normal early in training.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """How close to a straight line the pairs lie. nan also if a number is infinite."""
+    """How close the pairs are to a straight line. Also nan if a number is infinite."""
     one, other = _pairs(a, b)
     if not len(one) or not np.isfinite(one).all() or not np.isfinite(other).all():
         return nan
@@ -26,7 +25,7 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:
-    """How close to one order the pairs lie: Pearson's correlation of the ranks; equal numbers share their mean rank."""
+    """Pearson's correlation of the ranks, where equal numbers share their mean rank."""
     one, other = _pairs(a, b)
     if np.isnan(one).any() or np.isnan(other).any():
         return nan
@@ -41,8 +40,8 @@ def _pairs(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _centred(numbers: np.ndarray) -> np.ndarray:
-    """The deviations from the mean, of the numbers scaled to -1 .. 1. So large numbers do not overflow, and equal ones
-    are all 1 and deviate by exactly 0; the mean of three times 0.1 is not 0.1."""
+    """The deviations from the mean, after scaling to -1 .. 1: large numbers do not overflow, and equal numbers become 1
+    and deviate by exactly 0, although the mean of three times 0.1 is not 0.1."""
     scaled = numbers / (np.abs(numbers).max() or 1)
     return np.asarray(scaled - scaled.mean())
 

@@ -1,6 +1,6 @@
-"""How near translations come to the right ones: BLEU (Papineni et al. 2002) and chrF (Popovic 2015), by sacrebleu.
+"""Machine translation: BLEU (Papineni et al. 2002) and chrF (Popovic 2015), computed by sacrebleu.
 
-In: texts and one right translation of each, both as people read them. Out: figures from 0 to 100.
+In: translations and one reference for each, as plain (detokenized) text. Out: scores from 0 to 100.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Any
 from keel.errors import UserError
 
 
-def bleu(said: Sequence[str], right: Sequence[str]) -> float:
-    """Of a whole set. Cased, tokenised by sacrebleu (13a), smoothed as its default is."""
-    return float(need_sacrebleu().corpus_bleu(list(said), [list(right)]).score)
+def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus BLEU with sacrebleu's defaults: cased, 13a tokenization, exponential smoothing."""
+    return float(need_sacrebleu().corpus_bleu(list(translations), [list(references)]).score)
 
 
-def chrf(said: Sequence[str], right: Sequence[str]) -> float:
-    """Of a whole set: chrF2, up to six characters, no words."""
-    return float(need_sacrebleu().corpus_chrf(list(said), [list(right)]).score)
+def chrf(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus chrF2: character n-grams up to 6, no words."""
+    return float(need_sacrebleu().corpus_chrf(list(translations), [list(references)]).score)
 
 
-def sentence_chrf(said: str, right: str) -> float:
-    return float(need_sacrebleu().sentence_chrf(said, [right]).score)
+def sentence_chrf(translation: str, reference: str) -> float:
+    return float(need_sacrebleu().sentence_chrf(translation, [reference]).score)
 
 
 def need_sacrebleu() -> Any:
-    """The library, or a line about how to get it."""
+    """The library, or an error that says how to install it."""
     try:
         import sacrebleu
     except ImportError:
-        raise UserError("translations are judged by sacrebleu: pip install 'keel-nlp[translate]'") from None
+        raise UserError("translations are scored with sacrebleu: pip install 'keel-nlp[translate]'") from None
     return sacrebleu

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from keel.interfaces import Backbone, Batch, Rows, Tokenizer
+from keel.backbones.fasttext import FastText
+from keel.interfaces import CachedEncoder, Tokenizer
 from keel.objectives.skip_gram import SkipGram, SkipGramConfig
+from keel.values import Batch, Rows
 
 
 class CbowConfig(SkipGramConfig):
@@ -34,12 +36,11 @@ class Cbow(SkipGram):
     def _chances(self, batch: Batch) -> Tensor:
         return self._evenly()[batch.targets["cbow.words"]]
 
-    def _vectors(self, backbone: Backbone, batch: Batch) -> Tensor:
-        near, group = super()._vectors(backbone, batch), batch.targets["cbow.group"]
+    def _vectors(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
+        near, group = super()._vectors(encoder, batch), batch.targets["cbow.group"]
         rows = torch.ones_like(near[:, 0])  # of each word's vector, where it is the mean of several
-        parts = getattr(backbone, "parts", None)
-        if parts is not None:
-            rows = (parts[batch.ids[batch.targets["cbow.near"]]] >= 0).sum(1).to(near.dtype)
+        if isinstance(encoder.backbone, FastText):
+            rows = (encoder.backbone.parts[batch.ids[batch.targets["cbow.near"]]] >= 0).sum(1).to(near.dtype)
         sums = near.new_zeros(len(batch.targets["cbow.places"]), near.shape[1])
         sums = sums.index_add(0, group, near * rows[:, None])
         return sums / torch.zeros_like(sums[:, 0]).index_add(0, group, rows)[:, None]

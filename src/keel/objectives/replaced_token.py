@@ -1,83 +1,80 @@
 """Replaced-token detection (Clark et al. 2020): which of these tokens did a small generator put in?
 
 In: rows of which some tokens are hidden, as in masked language modelling. A generator, a narrower encoder with the same
-embeddings, guesses them; what it draws replaces them; the backbone says of every token whether it is the one that was
-there. Out: two scores: `replaced_token`, over all ordinary tokens, and `replaced_token.generator`, over the hidden
-ones. Every token teaches, and the backbone never sees [MASK].
+embeddings, predicts them; what it draws replaces them; the backbone tells for every token whether it was replaced.
+Out: two scores: `replaced_token`, over all ordinary tokens, and `replaced_token.generator`, over the hidden ones. Every
+token teaches, and the backbone never sees [MASK].
 
 Notable choices
-- The generator is no opponent: it learns to guess, not to deceive, and no gradient passes through what it drew.
+- The generator is no opponent: it learns to predict, not to deceive, and no gradient passes through what it drew.
 - What it draws is a function of the row's key and the weights (the inverse of its distribution at a number that
   `prepare` drew), so held-out figures do not depend on any generator of random numbers.
 - A drawn token that happens to be right counts as original.
 
-Shapes: T tokens, P hidden places, N ordinary places, W width, V vocabulary.
+Shapes: T tokens, P hidden tokens, N ordinary tokens, W width, V vocabulary.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
-from keel.backbones.bert import look_at_neighbours, pass_through
-from keel.corpus.choose import choose, ordinary_tokens, special_ids
+from keel.backbones._post_norm import make_block
+from keel.backbones.electra import Electra
+from keel.configs import ObjectiveConfig
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Objective, Rows, Score, Tokenizer
+from keel.interfaces import Backbone, CachedEncoder, Objective, Tokenizer
 from keel.layers.activations import ACTIVATIONS
-from keel.layers.block import Block
-from keel.layers.filler import fill_up
-from keel.layers.token_head import TokenHead
-from keel.randomness import uniform
+from keel.layers.attention.context import AttentionContext
+from keel.layers.block import attention_of
+from keel.layers.init_offsets import init_learned_offsets
+from keel.layers.init_weights import init_identity
+from keel.layers.padding import pad_to_multiple
+from keel.objectives._masking import need_mask_token, ordinary_tokens, select_tokens, special_ids
+from keel.randomness import Draw, uniform
+from keel.values import Batch, Rows, Score
 
-DRAW = 4  # the purpose a row's key is used for
 
-
-class ReplacedTokenConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    share: float = Field(0.15, gt=0, lt=1, description="share of tokens the generator has to guess")
-    generator: float | None = Field(
+class ReplacedTokenConfig(ObjectiveConfig):
+    mask_prob: float = Field(0.15, gt=0, lt=1, description="share of tokens that the generator predicts")
+    generator_size: float | None = Field(
         0.25, gt=0, le=1, description="the generator's width as a share of the backbone's; null: none, and no training"
     )
-    weight: float = Field(50.0, gt=0, description="of telling replaced tokens; guessing them has weight 1")
+    weight: float = Field(50.0, gt=0, description="of detecting replaced tokens; predicting them has weight 1")
 
 
 class ReplacedToken(Objective):
     name = "replaced_token"
-    shows_mask = True
-    as_published = MappingProxyType({"generator": None})
     Config = ReplacedTokenConfig
 
     def __init__(self, config: ReplacedTokenConfig, backbone: Backbone) -> None:
         super().__init__()
-        if not backbone.has_table:
-            raise UserError("replaced_token needs a backbone with a table of tokens, not one that reads spellings")
-        if not hasattr(backbone, "embed_tokens"):
-            raise UserError("replaced_token needs a backbone whose embeddings a generator can share: kind electra")
+        if not isinstance(backbone, Electra):
+            raise UserError("replaced_token needs a backbone that shares its embeddings with a generator: kind electra")
         self.config = config
-        self.weight = config.weight
-        self.generator = Generator(backbone, config.generator) if config.generator else None
+        self.generator = Generator(backbone, config.generator_size) if config.generator_size else None
         self.dense = nn.Linear(backbone.width, backbone.width)
         self.out = nn.Linear(backbone.width, 1)
         self.activation = ACTIVATIONS[backbone.config.activation]
 
-    def begin(self, generator: torch.Generator) -> None:
-        """As the backbone itself: the generator's first layer starts out looking at its neighbours."""
+    def init_weights(self, generator: torch.Generator) -> None:
+        """As the backbone itself: the generator's first layer starts by attending to neighbouring tokens."""
         if self.generator is not None:
-            pass_through(self.generator.widen)
+            init_identity(self.generator.embedding_projection)
             config = self.generator.config
-            if config.attention_start == "neighbours" and config.position_start == "sinusoid":
-                look_at_neighbours(self.generator.blocks[0].attending.attention)  # type: ignore[union-attr,arg-type]
+            if config.attention_init == "neighbours" and config.position_init == "sinusoid":
+                init_learned_offsets(attention_of(self.generator.blocks[0]))
+
+    def attach_corpus(self, tokenizer: Tokenizer, count_tokens: object) -> None:
+        need_mask_token(self.name, tokenizer)
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
-        places = np.flatnonzero(choose(rows, self.config.share, tokenizer))
+        places = np.flatnonzero(select_tokens(rows, self.config.mask_prob, tokenizer))
         keys, positions = rows.keys[rows.row_of_token[places]], rows.position_of_token[places]
         ordinary = np.flatnonzero(ordinary_tokens(rows, tokenizer))
         ids = rows.ids.copy()
@@ -85,24 +82,23 @@ class ReplacedToken(Objective):
         return replace(rows, ids=ids), {
             "replaced_token.generator.places": places,
             "replaced_token.generator.answers": rows.ids[places],
-            "replaced_token.draws": uniform(keys, DRAW, positions),
-            "replaced_token.barred": special_ids(tokenizer),
+            "replaced_token.draws": uniform(keys, Draw.REPLACEMENT, positions),
+            "replaced_token.excluded": special_ids(tokenizer),
             "replaced_token.places": ordinary,
             "replaced_token.answers": np.zeros(len(ordinary), np.int64),
         }
 
-    def weights(self) -> dict[str, float]:
-        return {self.name: self.weight, f"{self.name}.generator": 1.0}
-
-    def disguise(self, backbone: Backbone, batch: Batch) -> tuple[Batch, dict[str, Score]]:
+    def corrupt(self, encoder: CachedEncoder, batch: Batch) -> tuple[Batch, dict[str, Score]]:
         if self.generator is None:
-            raise UserError("replaced_token cannot be trained without a generator: set its `generator`, such as 0.25")
+            raise UserError(
+                "replaced_token cannot be trained without a generator: set its `generator_size`, such as 0.25"
+            )
         targets = batch.targets
         places, answers = targets["replaced_token.generator.places"], targets["replaced_token.generator.answers"]
-        logits = self.generator(backbone, batch, places)
+        logits = self.generator(encoder.backbone, batch, places)
         loss = F.cross_entropy(logits.float(), answers, reduction="sum")
         score = Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])
-        possible = logits.detach().float().index_fill(1, targets["replaced_token.barred"], -torch.inf)
+        possible = logits.detach().float().index_fill(1, targets["replaced_token.excluded"], -torch.inf)
         drawn = _draw(possible, targets["replaced_token.draws"])
         ids = batch.ids.index_copy(0, places, drawn)
         replaced = torch.zeros_like(batch.ids).index_copy(0, places, (drawn != answers).long())
@@ -113,48 +109,41 @@ class ReplacedToken(Objective):
         )
         return shown, {f"{self.name}.generator": score}
 
-    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
+    def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         """(N, 2): as it was, replaced."""
-        vectors = backbone(batch).vectors[batch.targets["replaced_token.places"]]
+        vectors = encoder(batch).vectors[batch.targets["replaced_token.places"]]
         replaced = self.out(self.activation(self.dense(vectors)))
         return torch.cat([torch.zeros_like(replaced), replaced], 1)
 
-    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
-        logits, answers = self.predict(backbone, batch).float(), batch.targets["replaced_token.answers"]
+    def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
+        logits, answers = self.predict(encoder, batch).float(), batch.targets["replaced_token.answers"]
         loss = F.cross_entropy(logits, answers, reduction="sum")
-        return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}
+        correct = (logits.argmax(1) == answers).sum()
+        return {self.name: Score(loss, correct, answers.shape[0], self.config.weight)}
 
 
 class Generator(nn.Module):
     """Layers like the backbone's, but narrower, over the backbone's own embeddings."""
 
-    def __init__(self, backbone: Any, share: float) -> None:
+    def __init__(self, backbone: Electra, size: float) -> None:
         super().__init__()
         config = backbone.config
-        heads = max(1, round(config.heads * share))
+        heads = max(1, round(config.heads * size))
         width = config.width // config.heads * heads
-        smaller = {"width": width, "heads": heads, "feed_forward": max(1, round(config.feed_forward * share))}
+        smaller = {"width": width, "heads": heads, "feed_forward": max(1, round(config.feed_forward * size))}
         self.config = config.model_copy(update=smaller | {"embedding_width": config.embedding, "pooler": False})
-        self.widen = nn.Linear(config.embedding, width)
-        self.blocks = nn.ModuleList(Block(self.config) for _ in range(config.layers))
-        self.head = TokenHead(_Shape(backbone, width, self.config))  # type: ignore[arg-type]
+        self.embedding_projection = nn.Linear(config.embedding, width)
+        self.blocks = nn.ModuleList(make_block(self.config) for _ in range(config.layers))
+        self.head = backbone.head_for(width)
 
-    def forward(self, backbone: Any, batch: Batch, places: Tensor) -> Tensor:
+    def forward(self, backbone: Backbone, batch: Batch, places: Tensor) -> Tensor:
         """(P, V)"""
-        x = fill_up(self.widen(backbone.embed_tokens(batch)))
+        assert isinstance(backbone, Electra)
+        x = pad_to_multiple(self.embedding_projection(backbone.embeddings(batch)))
         for block in self.blocks:
-            x = block(x, batch.lengths)
-        logits: Tensor = self.head(x[places], backbone.token_table())
+            x = block(x, AttentionContext(batch.lengths))
+        logits: Tensor = self.head(x[places], backbone.token_embeddings())
         return logits
-
-
-class _Shape:
-    """What a head asks of a backbone, for the generator, which is none."""
-
-    def __init__(self, backbone: Backbone, width: int, config: Any) -> None:
-        self.width, self.config, self.head = width, config, backbone.head
-        self.head_activation = backbone.head_activation
-        self.token_table = backbone.token_table
 
 
 def _draw(logits: Tensor, numbers: Tensor) -> Tensor:

@@ -1,20 +1,22 @@
-"""Sentence-order prediction (Lan et al. 2019): do two neighbouring stretches of a text stand in their right order?
+"""Sentence-order prediction (Lan et al. 2019): are two neighbouring stretches of a text in their right order?
 
-In: rows packed as `order`; the packer drew the answer, because it decides which stretch comes first. Out: loss and
+In: rows packed as `order`; the packer draws the answer, because it decides which stretch comes first. Out: loss and
 accuracy of a two-way choice on the pooled row: 0 as written, 1 swapped, as in the published checkpoints. Unlike with
 next-sentence prediction, the topic of the two gives nothing away.
 """
 
 from __future__ import annotations
 
-from keel.objectives.next_sentence import NextSentence, NextSentenceConfig
+from keel.configs import ObjectiveConfig
+from keel.objectives._pair_prediction import PairPrediction
+from keel.values import ObjectiveNeeds
 
 
-class SentenceOrderConfig(NextSentenceConfig):
+class SentenceOrderConfig(ObjectiveConfig):
     pass
 
 
-class SentenceOrder(NextSentence):
+class SentenceOrder(PairPrediction):
     name = "sentence_order"
-    packing = "order"
+    needs = ObjectiveNeeds(packing="order", vectors="rows")
     Config = SentenceOrderConfig

@@ -1,4 +1,4 @@
-"""Skip-gram with negative sampling (Mikolov et al. 2013): which of these words stood near this one?
+"""Skip-gram with negative sampling (Mikolov et al. 2013): which of these words was near this one?
 
 In: rows of words. Out: for each pair of neighbours the loss -log s(v.o) - sum over k noise words of log s(-v.n): v is
 the vector of the word nearby, o and n are those of the word itself and of noise words in a second table, s is the
@@ -6,8 +6,8 @@ logistic function. Noise words are drawn by their frequency to the power 0.75; f
 (`sample`), and a word's window has a random width up to `window`.
 
 Notable choices
-- It moves the weights by itself, pair by pair, in compiled loops (`layers/word_windows.py`): a gradient of whole tables
-  would cost more than the step. `forward` gives the same loss for held-out rows, with full windows.
+- It updates the weights itself, pair by pair, in compiled loops (`_word_vector_loops.py`): a gradient of whole
+  tables would cost more than the step. `forward` gives the same loss for held-out rows, with full windows.
 - "Right" is a pair whose word scores higher than its noise words.
 
 Shapes: T tokens, P pairs, K noise words, V vocabulary, W width.
@@ -15,52 +15,51 @@ Shapes: T tokens, P pairs, K noise words, V vocabulary, W width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
-from keel.corpus.choose import ordinary_tokens, special_ids
+from keel.backbones.fasttext import FastText
+from keel.backbones.word2vec import Word2Vec
+from keel.configs import ObjectiveConfig
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Objective, Rows, Score, Tokenizer
-from keel.randomness import uniform
+from keel.interfaces import Backbone, CachedEncoder, SelfUpdatingObjective, Tokenizer
+from keel.objectives._masking import ordinary_tokens, special_ids
+from keel.randomness import Draw, uniform
+from keel.values import Batch, Rows, Score
 
-DRAW = 6  # the purpose a row's key is used for
 NOISE_CELLS = 1 << 20
 
 
-class SkipGramConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class SkipGramConfig(ObjectiveConfig):
     window: int = Field(5, ge=1, description="words to either side, at most")
     negatives: int = Field(5, ge=1, description="noise words for each pair")
     power: float = Field(0.75, ge=0, description="of a word's frequency, by which it is drawn as noise")
     sample: float = Field(1e-4, gt=0, description="words that make up more of the text are left out at random")
-    weight: float = Field(1.0, gt=0)
 
 
-class SkipGram(Objective):
+class SkipGram(SelfUpdatingObjective):
     name = "skip_gram"
     Config = SkipGramConfig
-    moves_weights = True
-    wants_counts = True
 
     def __init__(self, config: SkipGramConfig, backbone: Backbone) -> None:
         super().__init__()
-        if not backbone.averages:
+        if not isinstance(backbone, Word2Vec | FastText):
             raise UserError(f"{self.name} needs a backbone with static vectors: kind word2vec or fasttext")
         self.config = config
-        size, width = backbone.token_table().shape
+        size, width = backbone.token_embeddings().shape
         self.out = nn.Parameter(torch.zeros(size, width))
         self.counts: Tensor
-        self.register_buffer("counts", torch.ones(size, dtype=torch.int64))  # all alike until it meets a corpus
+        self.register_buffer("counts", torch.ones(size, dtype=torch.int64))  # all equal until a corpus is attached
         self._tables: tuple[np.ndarray, np.ndarray] | None = None
 
-    def meet(self, counts: np.ndarray, tokenizer: Tokenizer) -> None:
-        words = counts.copy()
+    def attach_corpus(self, tokenizer: Tokenizer, count_tokens: Callable[[], np.ndarray]) -> None:
+        words = count_tokens().copy()
         words[special_ids(tokenizer)] = 0
         if tokenizer.unk >= 0:
             words[tokenizer.unk] = 0
@@ -85,26 +84,25 @@ class SkipGram(Objective):
             f"{self.name}.places": places,
             f"{self.name}.words": rows.ids[places],
             f"{self.name}.answers": np.zeros_like(places),  # of the word and its noise, the first is right
-            f"{self.name}.draws": uniform(rows.keys[row][:, None], DRAW, rows.position_of_token[:, None], each),
+            f"{self.name}.draws": uniform(
+                rows.keys[row][:, None], Draw.NOISE_WORDS, rows.position_of_token[:, None], each
+            ),
         }
 
-    def learn(self, backbone: Backbone, rows: Rows, rate: float) -> dict[str, Score]:
-        """Moves its own table and the backbone's by what the rows teach."""
+    def update(self, backbone: Backbone, rows: Rows, learning_rate: float) -> dict[str, Score]:
         keep, noise = self._keep_and_noise()
         loops, threads = compiled()
         turns = np.argsort(np.arange(len(rows.keys)) % threads, kind="stable")  # dealt out like cards
         given = rows.ids, np.concatenate([[0], np.cumsum(rows.lengths)]), turns, rows.keys
-        how = keep, noise, self.config.window, self.config.negatives, np.float32(rate)
+        how = keep, noise, self.config.window, self.config.negatives, np.float32(learning_rate)
         output = self.out.detach().numpy()
-        parts: Any = getattr(backbone, "parts", None)  # the rows that make up a word, where it is more than one
-        if parts is not None:
-            table: Any = backbone.rows
-            loop = getattr(loops, f"{self.name}_of_parts")
-            losses, counts = loop(*given, table.weight.detach().numpy(), output, *how, parts.numpy())
+        if isinstance(backbone, FastText):  # a word is the mean of several rows
+            inputs = backbone.rows.weight.detach().numpy()
+            losses, counts = loops.LOOPS[f"{self.name}_of_parts"](*given, inputs, output, *how, backbone.parts.numpy())
         else:
-            inputs = backbone.token_table().detach().numpy()
-            losses, counts = getattr(loops, self.name)(*given, inputs, output, *how)
-        return {self.name: Score(torch.tensor(losses.sum()), None, int(counts.sum()))}
+            inputs = backbone.token_embeddings().detach().numpy()
+            losses, counts = loops.LOOPS[self.name](*given, inputs, output, *how)
+        return {self.name: Score(torch.tensor(losses.sum()), None, int(counts.sum()), self.config.weight)}
 
     def _keep(self) -> Tensor:
         """(V,): the chance that a word stays."""
@@ -124,21 +122,21 @@ class SkipGram(Objective):
             self._tables = self._keep().numpy(), noise
         return self._tables
 
-    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
+    def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         """(P, 1 + K): the scores of each pair's word and of its noise words."""
         words, places = (batch.targets[f"{self.name}.{part}"] for part in ("words", "places"))
         chosen = torch.cat([words[:, None], self._noise(batch)[places]], 1)
-        scores = torch.einsum("pw,pkw->pk", self._vectors(backbone, batch), self.out[chosen])
+        scores = torch.einsum("pw,pkw->pk", self._vectors(encoder, batch), self.out[chosen])
         itself = chosen[:, 1:] == words[:, None]  # noise that tells nothing
         return torch.cat([scores[:, :1], scores[:, 1:].masked_fill(itself, -torch.inf)], 1)
 
-    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+    def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
         """Pairs count by the chance that they are not left out, to the mean chance of words of the corpus."""
-        scores = self.predict(backbone, batch)
+        scores = self.predict(encoder, batch)
         losses = F.softplus(-scores[:, 0]) + F.softplus(scores[:, 1:]).sum(1)
         right = (scores.argmax(1) == batch.targets[f"{self.name}.answers"]).to(losses.dtype)
         chance = self._chances(batch)
-        return {self.name: Score((chance * losses).sum(), (chance * right).sum(), len(scores))}
+        return {self.name: Score((chance * losses).sum(), (chance * right).sum(), len(scores), self.config.weight)}
 
     def _chances(self, batch: Batch) -> Tensor:
         """(P,)"""
@@ -151,9 +149,9 @@ class SkipGram(Objective):
         keep = self._keep()
         return keep / ((keep * self.counts).sum() / self.counts.sum())
 
-    def _vectors(self, backbone: Backbone, batch: Batch) -> Tensor:
+    def _vectors(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         """(P, W): what each word is guessed from."""
-        return backbone(batch).vectors[batch.targets[f"{self.name}.near"]]
+        return encoder(batch).vectors[batch.targets[f"{self.name}.near"]]
 
     def _noise(self, batch: Batch) -> Tensor:
         """(T, K): noise words for each place, the same whenever the row comes."""
@@ -167,9 +165,9 @@ def compiled() -> tuple[Any, int]:
     try:
         import numba
 
-        from keel.layers import word_windows
+        from keel.objectives import _word_vector_loops
     except ImportError:
-        raise UserError("word vectors are learnt in compiled loops: pip install 'keel-nlp[fast]'") from None
-    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+        raise UserError("word vectors are trained in compiled loops: pip install 'keel-nlp[fast]'") from None
+    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]  # numba sets it at run time
     numba.set_num_threads(threads)
-    return word_windows, threads
+    return _word_vector_loops, threads

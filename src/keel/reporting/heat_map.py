@@ -1,6 +1,6 @@
-"""A table of numbers from 0 to 1 as a picture: attention maps and the like, as one SVG.
+"""Draws a table of numbers from 0 to 1, such as an attention map, as one SVG.
 
-In: what the rows and columns are called, and the numbers. Out: one `<svg>` element, complete in itself.
+In: the names of the rows and columns, and the numbers. Out: one self-contained `<svg>` element.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from html import escape
 from typing import Any
 
 CELL, LETTER, EDGE, TITLE = 22, 7.2, 8, 26
-# Not a page's variables: the picture is a file of its own, also for programs that know no style sheets.
+# Fixed colours, not CSS variables: the image is a file by itself, also for programs without style sheets.
 PAPER, INK, CELLS = "#ffffff", "#1a1a1a", "#1d63c4"
 
 
 def heat_map(title: str, rows: list[str], columns: list[str], values: Any) -> str:
-    """`values` (rows, columns); the darkest cell is the largest number of all."""
+    """`values`: (rows, columns). The largest number is the darkest cell."""
     left = EDGE + LETTER * max(map(len, rows), default=0) + 6
     top = TITLE + LETTER * max(map(len, columns), default=0) + 10
     width = max(left + CELL * len(columns) + EDGE, EDGE + LETTER * len(title))

@@ -1,14 +1,14 @@
-"""One self-contained page about a training run.
+"""Writes one self-contained page about a training run.
 
-In: a run's folder (`metrics.jsonl`, `recipe.yaml`), facts about it, and examples of filled masks. Out: `report.html`
-in that folder, with every curve as inline SVG: no script, nothing from elsewhere, light and dark, readable on a phone.
+In: the folder of a run (`metrics.jsonl`, `recipe.yaml`), facts about it, and examples of filled masks. Out:
+`report.html` in that folder, with every curve as inline SVG: no scripts, no external resources, light and dark mode,
+readable on a phone.
 
 Notable choices
-- Which charts there are follows from the names in the metrics (`<objective>.<figure>`), so a new objective is shown
-  without a change here.
-- A run that was killed may have written a step twice, or half a last line: the later record of a step wins, and lines
-  that are not JSON are skipped and counted on the page.
-- Training figures are smoothed over about 1/40 of the run; held-out figures are shown as they were measured.
+- The charts follow from the names in the metrics (`<objective>.<figure>`), so a new objective needs no change here.
+- A run that was killed may have written a step twice, or half of the last line: the later record of a step wins, and
+  lines that are not JSON are skipped and counted on the page.
+- Training figures are smoothed over about 1/40 of the run; held-out figures are shown as measured.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keel.checkpoint import write_file
-from keel.interfaces import Plot, Table
+from keel.folders import write_file
+from keel.report_tables import Plot, Table
 from keel.reporting.svg import Point, Series, chart, compact, percent
+from keel.values import Usage
 
 REPORT = "report.html"
 METRICS = "metrics.jsonl"
@@ -33,7 +34,7 @@ POINTS_DRAWN = 400
 SMOOTHING = 40
 LONGEST_CELL = 300  # characters of a text that a page shows
 
-Record = dict[str, Any]
+MetricsRecord = dict[str, Any]  # one line of metrics.jsonl
 
 
 def write_report(
@@ -43,12 +44,16 @@ def write_report(
     details: Sequence[Table | Plot] = (),
     figures: Mapping[str, float] | None = None,
     answers: str = "",
-    usage: tuple[str, str] = ("", ""),
+    usage: Usage | None = None,
     use: tuple[str, str] | None = None,
 ) -> Path:
-    """Writes `report.html`. Facts are shown in the order given; `title` heads the page. Fills: text, before, after.
-    Details and figures: what a task has to show. `answers`: a model that answers, and `usage` how it is asked. `use`:
-    what else the model is for, as a verb with its arguments and as a line of Python; None: it fills masks."""
+    """Writes `report.html`.
+
+    `facts` are shown in the given order; the fact `title` is the headline. `fills`: text, and predictions before and
+    after training. `details` and `figures` come from a task. `answers` is the folder of a model that makes predictions,
+    and `usage` an example input for it: on the command line, and in Python. `use` is for models with another purpose: a
+    verb with its arguments, and a line of Python; None: the model fills masks.
+    """
     facts = dict(facts or {})
     records, skipped = read_metrics(folder / METRICS)
     train = [r for r in records if r.get("kind") == "train"]
@@ -70,19 +75,24 @@ def write_report(
         plots=[_plot(detail) for detail in details if isinstance(detail, Plot) and detail.points],
         tables=[detail for detail in details if isinstance(detail, Table)],
         command=_command(model, ask, answers, usage, use),
-        python=(json.dumps(model, ensure_ascii=False), usage[1] or json.dumps(ask, ensure_ascii=False)),
+        python=(
+            json.dumps(model, ensure_ascii=False),
+            (usage.python if usage else "") or json.dumps(ask, ensure_ascii=False),
+        ),
         python_line=use[1] if use else "",
         predicts=bool(answers),
         skipped=skipped,
     )
 
 
-def _command(model: str, ask: str, answers: str, usage: tuple[str, str], use: tuple[str, str] | None) -> str:
+def _command(model: str, ask: str, answers: str, usage: Usage | None, use: tuple[str, str] | None) -> str:
     if use:
         verb, _, rest = use[0].partition(" ")
         return f"keel {verb} {shlex.quote(model)} {rest}".rstrip()
     named = shlex.quote(model)
-    return f"keel predict {named} {usage[0]}" if answers else f"keel fill {named} {shlex.quote(ask)}"
+    if answers:
+        return f"keel predict {named} {usage.command if usage else ''}".rstrip()
+    return f"keel fill {named} {shlex.quote(ask)}"
 
 
 def write_comparison(
@@ -92,7 +102,7 @@ def write_comparison(
     tables: Sequence[Table],
     facts: Mapping[str, Any],
 ) -> Path:
-    """Writes the page of a comparison. Drawings: title, series, and what the two axes are."""
+    """Writes the page of a comparison. `drawings`: title, series, and labels of the two axes."""
     drawn = [
         chart(name, [replace(s, points=thin(s.points)) for s in series], x, y, x_zero=True)
         for name, series, x, y in drawings
@@ -128,7 +138,7 @@ def _write_page(
     return folder / REPORT
 
 
-# What a page does not have unless it is said to.
+# The parts of a page that are optional.
 EMPTY: dict[str, Any] = {"tiles": [], "table": [], "evaluated": False, "fills": [], "recipe": "", "command": ""}
 EMPTY |= {"python": ("", ""), "python_line": "", "predicts": True, "skipped": 0, "compares": False}
 
@@ -143,7 +153,7 @@ def _plot(plot: Plot) -> str:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Cells as text, with a share between 0 and 1 to shade them by where the table is a matrix."""
+    """Cells as text; in a matrix each number also has its share of the row, between 0 and 1, for shading."""
     rows = []
     for row in table.rows:
         total = sum(cell for cell in row[1:] if _is_number(cell)) if table.matrix else 0
@@ -154,7 +164,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _breakable(name: str) -> Any:
-    """A figure's name that may go on in the next line behind a dot or an underscore."""
+    """The name of a figure, with line breaks allowed after dots and underscores."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([._])(?=\w)", r"\1<wbr>", str(escape(name))))
@@ -167,20 +177,20 @@ def _cell(cell: Any) -> str:
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "\u2026"
 
 
-def read_metrics(path: Path) -> tuple[list[Record], int]:
+def read_metrics(path: Path) -> tuple[list[MetricsRecord], int]:
     """The records in order of step (the last one of each kind and step), and how many lines could not be read."""
-    found: dict[tuple[str, float], Record] = {}
+    latest: dict[tuple[str, float], MetricsRecord] = {}
     skipped = 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:
             record = json.loads(line)
-            found[str(record["kind"]), float(record["step"])] = record
+            latest[str(record["kind"]), float(record["step"])] = record
         except (ValueError, KeyError, TypeError):
             skipped += bool(line.strip())
-    return [found[key] for key in sorted(found, key=lambda key: key[1])], skipped
+    return [latest[key] for key in sorted(latest, key=lambda key: key[1])], skipped
 
 
-def charts(train: Sequence[Record], held_out: Sequence[Record]) -> list[str]:
+def charts(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) -> list[str]:
     """One chart per objective and figure, then the learning rate and the speed."""
     names = list(dict.fromkeys(n for r in (*train, *held_out) for n, v in r.items() if "." in n and _is_number(v)))
     if len({n.partition(".")[0] for n in names}) > 1:
@@ -192,21 +202,21 @@ def charts(train: Sequence[Record], held_out: Sequence[Record]) -> list[str]:
         series = [Series("training", thin(raw), "faint"), Series("training", thin(smooth(raw)))]
         if measured:
             series.append(Series("held out", measured, "marks", colour=1))
-        unit = "share right" if is_share else "nats" if name.endswith("loss") else ""
+        unit = "share correct" if is_share else "nats" if name.endswith("loss") else ""
         drawn.append(chart(_title(name), series, "step", unit, y_format=percent if is_share else compact, x_zero=True))
     for name, title, unit in (("learning_rate", "Learning rate", ""), ("tokens_per_second", "Speed", "tokens/s")):
-        if found := points(train, name):
-            drawn.append(chart(title, [Series(title.lower(), thin(found))], "step", unit, x_zero=True, y_zero=True))
+        if curve := points(train, name):
+            drawn.append(chart(title, [Series(title.lower(), thin(curve))], "step", unit, x_zero=True, y_zero=True))
     return drawn
 
 
-def points(records: Sequence[Record], name: str) -> list[Point]:
+def points(records: Sequence[MetricsRecord], name: str) -> list[Point]:
     return [(float(r["step"]), float(r[name])) for r in records if _is_number(r.get(name))]
 
 
 def smooth(raw: Sequence[Point]) -> list[Point]:
-    """A running mean over 1/SMOOTHING of the run, shorter at the start, where a long one would lag behind the fall.
-    A value that is not finite is kept as a gap and not averaged in."""
+    """A running mean over 1/SMOOTHING of the run, shorter at the start, where a long one would lag behind the falling
+    loss. Values that are not finite are kept as gaps and not averaged."""
     smoothed: list[Point] = []
     mean, seen = 0.0, 0
     for x, y in raw:
@@ -220,7 +230,7 @@ def smooth(raw: Sequence[Point]) -> list[Point]:
 
 
 def thin(dense: Sequence[Point], limit: int = POINTS_DRAWN) -> list[Point]:
-    """At most about `limit` points: every n-th, the last one, and all that are not finite, for they are news."""
+    """At most about `limit` points: every n-th, the last one, and all that are not finite, which must not be hidden."""
     stride = max(1, math.ceil(len(dense) / limit))
     last = len(dense) - 1
     return [p for n, p in enumerate(dense) if n % stride == 0 or n == last or not math.isfinite(p[1])]
@@ -230,8 +240,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _tiles(train: Sequence[Record], held_out: Sequence[Record]) -> list[tuple[str, str]]:
-    """The few figures that say how the run went."""
+def _tiles(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) -> list[tuple[str, str]]:
+    """The most important figures of the run."""
     tiles = []
     for name, value in (held_out[-1] if held_out else {}).items():
         if "." in name and _is_number(value):
@@ -245,17 +255,17 @@ def _tiles(train: Sequence[Record], held_out: Sequence[Record]) -> list[tuple[st
     return tiles
 
 
-def _last_figures(train: Sequence[Record], held_out: Sequence[Record]) -> list[tuple[str, str, str, str]]:
-    """Name, last, best and the step of the best: of held-out figures, or of training figures if there are none."""
+def _last_figures(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) -> list[tuple[str, str, str, str]]:
+    """Name, last value, best value and its step: of held-out figures, or of training figures if there are none."""
     records = held_out or train
     rows = []
     for name in dict.fromkeys(n for r in records for n in r if n == "loss" or "." in n):
-        found = points(records, name)
-        finite = [p for p in found if math.isfinite(p[1])]
-        if found:
+        curve = points(records, name)
+        finite = [p for p in curve if math.isfinite(p[1])]
+        if curve:
             pick = min if name.endswith(("loss", "error")) else max
-            step, best = pick(finite, key=lambda p: p[1]) if finite else found[-1]
-            rows.append((_title(name), _figure(name, found[-1][1]), _figure(name, best), f"{step:,.0f}"))
+            step, best = pick(finite, key=lambda p: p[1]) if finite else curve[-1]
+            rows.append((_title(name), _figure(name, curve[-1][1]), _figure(name, best), f"{step:,.0f}"))
     return rows
 
 
@@ -281,12 +291,12 @@ def _value(value: Any) -> str:
     return ", ".join(map(_value, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _answers(given: Any) -> str:
-    """Answers as text: a string as it is, or a ranked list of strings or of {token, probability}."""
-    if isinstance(given, str):
-        return given
+def _answers(answers: Any) -> str:
+    """Answers as text: a string unchanged, or a ranked list of strings or of {token, probability}."""
+    if isinstance(answers, str):
+        return answers
     shown = []
-    for answer in given:
+    for answer in answers:
         if isinstance(answer, Mapping):
             chance = answer.get("probability")
             shown.append(str(answer["token"]) + ("" if chance is None else f" ({100 * chance:.0f}\u00a0%)"))

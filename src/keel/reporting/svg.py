@@ -1,13 +1,14 @@
-"""Line charts as inline SVG, drawn without any library.
+"""Draws line charts as inline SVG, without any library.
 
-In: named series of (x, y) points. Out: one `<svg>` element as text, complete in itself: title, axes with round ticks,
+In: named series of (x, y) points. Out: one self-contained `<svg>` element as text: title, axes with round ticks,
 legend, a description for screen readers, and the exact value of each marked point as a tooltip.
 
 Notable choices
-- No plotting library: matplotlib is a large dependency for a few lines, and its pages do not follow light and dark.
-- Colours are CSS variables with a fallback, so a page can give each series another colour in the dark.
-- The drawing is 440 units wide with 13-unit text: readable at the width of a phone, not clumsy at half a desktop.
-- Values that are not finite break the line and are counted in the caption; they never bend the axes.
+- No plotting library: matplotlib is a large dependency for a few lines, and its images do not adapt to dark mode.
+- Colours are CSS variables with a fallback, so that a page can change the colour of each series in dark mode.
+- The drawing is 440 units wide with text of 13 units: readable on a phone, and not oversized at half the width of a
+  desktop screen.
+- Values that are not finite interrupt the line and are counted in the legend; they never affect the axes.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Series:
-    """Points in order of x. `style`: a line, a faint line behind others, a line with a mark on every point, or only
-    the marks."""
+    """Points in order of x. `style`: a line, a faint line drawn below the others, a line with a mark on every point, or
+    only the marks."""
 
     name: str
     points: Sequence[Point]
@@ -41,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Scale:
-    """Values to units of the drawing; `ticks` are round values inside the domain."""
+    """Maps values to units of the drawing; `ticks` are round values within the range."""
 
     low: float
     high: float
@@ -63,7 +64,7 @@ def nice_ticks(low: float, high: float, wanted: int = 5) -> tuple[float, ...]:
 
 
 def _round(value: float) -> float:
-    """0.30000000000000004 is 0.3, and minus zero is zero."""
+    """Turns 0.30000000000000004 into 0.3, and -0.0 into 0.0."""
     return float(f"{value:.12g}") + 0.0
 
 
@@ -108,7 +109,7 @@ def chart(
     x_zero: bool = False,
     y_zero: bool = False,
 ) -> str:
-    """One chart. `x_zero`, `y_zero`: the axis includes 0, for quantities where only the whole length tells."""
+    """One chart. `x_zero`, `y_zero`: whether the axis must include 0."""
     finite = [[p for p in s.points if math.isfinite(p[0]) and math.isfinite(p[1])] for s in series]
     lost = sum(len(s.points) for s in series) - sum(map(len, finite))
     x = scale([p[0] for points in finite for p in points], LEFT, WIDTH - RIGHT, x_zero, 5)
@@ -139,18 +140,18 @@ def _colour(number: int) -> str:
 
 
 def _describe(title: str, series: Sequence[Series], x_label: str, y_format: Format, lost: int) -> str:
-    """What a screen reader says in place of the picture."""
-    said = []
+    """The description of the chart for screen readers."""
+    sentences = []
     for s in series:
         points = [p for p in s.points if math.isfinite(p[0]) and math.isfinite(p[1])]
         if points and s.style != "faint":
             ends = f"{y_format(points[0][1])} to {y_format(points[-1][1])}"
-            said.append(
+            sentences.append(
                 f"{s.name} goes from {ends} between {x_label} {compact(points[0][0])} and {compact(points[-1][0])}"
             )
     if lost:
-        said.append(f"{lost} values are not finite")
-    return f"{title}. {'; '.join(said) or 'No values'}."
+        sentences.append(f"{lost} values are not finite")
+    return f"{title}. {'; '.join(sentences) or 'No values'}."
 
 
 def _axes(x: Scale, y: Scale, x_label: str, y_label: str, x_format: Format, y_format: Format) -> str:
@@ -180,37 +181,38 @@ def _axes(x: Scale, y: Scale, x_label: str, y_label: str, x_format: Format, y_fo
 
 
 def _draw(series: Series, x: Scale, y: Scale, x_label: str, x_format: Format, y_format: Format) -> str:
-    """The line, broken where a value is not finite; a stretch of one point is a dot, or it would not be seen."""
+    """The line, interrupted where a value is not finite; a segment of one point is drawn as a dot, to be visible."""
     looks = {"line": "stroke-width:2", "faint": "stroke-width:1;opacity:0.3", "marks": "stroke-width:1.5", "dots": ""}
     look = looks[series.style]
     parts = [f'<g class="series series-{series.style}" data-name="{escape(series.name)}">']
-    for stretch in _stretches(series.points):
-        places = [(f"{x(a):.2f}", f"{y(b):.2f}") for a, b in stretch]
+    for segment in _segments(series.points):
+        places = [(f"{x(a):.2f}", f"{y(b):.2f}") for a, b in segment]
         if len(places) > 1 and series.style != "dots":
             line = " ".join(f"{a},{b}" for a, b in places)
             style = f"fill:none;stroke:{_colour(series.colour)};stroke-linejoin:round;{look}"
             parts.append(f'<polyline points="{line}" style="{style}"/>')
         if len(places) == 1 or series.style in ("marks", "dots"):
-            for (a, b), point in zip(places, stretch, strict=True):
+            for (a, b), point in zip(places, segment, strict=True):
                 tip = escape(f"{series.name}: {y_format(point[1])} at {x_label} {x_format(point[0])}")
                 dot = f'<circle cx="{a}" cy="{b}" r="3" style="fill:{_colour(series.colour)}">'
                 parts.append(f"{dot}<title>{tip}</title></circle>")
     return "".join([*parts, "</g>"])
 
 
-def _stretches(points: Sequence[Point]) -> list[list[Point]]:
-    stretches: list[list[Point]] = [[]]
+def _segments(points: Sequence[Point]) -> list[list[Point]]:
+    """The runs of finite points."""
+    segments: list[list[Point]] = [[]]
     for point in points:
         if math.isfinite(point[0]) and math.isfinite(point[1]):
-            stretches[-1].append(point)
-        elif stretches[-1]:
-            stretches.append([])
-    return [s for s in stretches if s]
+            segments[-1].append(point)
+        elif segments[-1]:
+            segments.append([])
+    return [segment for segment in segments if segment]
 
 
 def _legend(series: Sequence[Series], lost: int) -> tuple[str, int]:
-    """Names in the upper right corner, right to left, where the y label leaves room; below the drawing if they are too
-    many for that. Also how much height that takes."""
+    """The legend, and the height it adds. Names are in the upper right corner, beside the y label; if they do not fit,
+    below the drawing."""
     names = [(s.name, _colour(s.colour)) for s in series if s.points] if len(series) > 1 else []
     names = list(dict.fromkeys(names))
     if lost:
@@ -239,5 +241,5 @@ def _legend(series: Sequence[Series], lost: int) -> tuple[str, int]:
 
 
 def _text_width(text: str) -> float:
-    """Roughly, at 13 units: wide for Chinese, 7 units for the rest."""
+    """An estimate for text of 13 units: 13 for a Chinese character, 7 for others."""
     return sum(13.0 if ord(c) > 0x2E80 else 7.0 for c in text)

@@ -1,7 +1,7 @@
 """`keel corpus build` and `keel corpus inspect`.
 
-In: text files and a tokenizer, or a corpus folder. Out: the account; or what a person wants to know before training:
-lengths, duplicates, and rows packed and masked exactly as the model will see them.
+In: text files and a tokenizer, or a corpus folder. Out: the account; or what to check before training: lengths,
+duplicates, and rows packed and masked exactly as the model will see them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from keel.corpus.store import Corpus
 
 GROUPS_SHOWN = 20
-ROWS_COUNTED = 200  # for the shares of what is hidden
+ROWS_COUNTED = 200  # rows used to estimate the share of masked tokens
 
 
 def build(
@@ -30,7 +30,7 @@ def build(
     held_out: float = 0.01,
     report: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
-    """One streaming pass over the texts. Torch stays out of this: its memory would count in every process."""
+    """One streaming pass over the texts. Does not import torch, whose memory would be paid for in every worker."""
     from keel.corpus.build import build as run
     from keel.text.readers import find_files
     from keel.tokenizers.folder import open_tokenizer
@@ -67,7 +67,7 @@ def inspect(path: str, *, examples: int = 3, recipe: str = "bert-mini", seed: in
 
 
 def _histogram(lengths: np.ndarray) -> list[dict[str, int]]:
-    """Documents by length, in bins that double."""
+    """Number of documents by length, in bins whose width doubles."""
     bins, low = [], 1
     while len(lengths) and low <= lengths.max():
         inside = int(((lengths >= low) & (lengths < 2 * low)).sum())
@@ -77,7 +77,7 @@ def _histogram(lengths: np.ndarray) -> list[dict[str, int]]:
 
 
 def _duplicates(corpus: Corpus) -> dict[str, Any]:
-    """Documents whose text occurred before, and the largest groups of equal ones by their numbers in the corpus."""
+    """How many documents repeat an earlier text, and the largest groups of duplicates, by document number."""
     values, counts = np.unique(corpus.hashes, return_counts=True)
     groups = []
     for place in np.argsort(-counts, kind="stable")[:GROUPS_SHOWN]:
@@ -88,23 +88,21 @@ def _duplicates(corpus: Corpus) -> dict[str, Any]:
 
 
 class _Prepared:
-    """Rows as a run of this recipe would see them."""
+    """Rows packed and masked as in a run of this recipe."""
 
     def __init__(self, path: str, recipe_name: str, seed: int, count: int) -> None:
         import torch
 
-        from keel.catalog import find
         from keel.corpus.stream import Cursor
+        from keel.learner.build import assemble, make_backbone
+        from keel.pretraining.data import open_data
         from keel.recipe import load
-        from keel.stages.data import open_data
-        from keel.training.model_folder import assemble
 
         data = open_data(load(recipe_name, [f"training.seed={seed}", "model.backbone.vocabulary=null"]), path, None)
         self.tokenizer, self.recipe = data.tokenizer, recipe_name
         self.rows, _ = data.streams["main"].take(Cursor(), count * data.recipe.data.length)
-        backbone = data.recipe.model.backbone
         with torch.device("meta"):  # masking needs the objectives' settings, not their weights
-            learner = assemble(find("backbones", backbone.kind)(backbone), dict(data.recipe.model.objectives))  # type: ignore[attr-defined]
+            learner = assemble(make_backbone(data.recipe.model.backbone), data.recipe.model.objectives)
         self.batch = learner.prepare(self.rows, self.tokenizer)
         hidden = [k for k in ("masked_lm.places", "replaced_token.generator.places") if k in self.batch.targets]
         self.chosen = np.zeros(len(self.rows.ids), bool)
@@ -112,11 +110,11 @@ class _Prepared:
             self.chosen[self.batch.targets[key].numpy()] = True
 
     def hiding(self) -> dict[str, Any]:
-        """What is hidden of how many tokens, and how much of it in words that are hidden as a whole."""
-        from keel.corpus.choose import Words, ordinary_tokens
+        """How many tokens are masked, out of how many, and the share of them in words that are masked whole."""
+        from keel.objectives._masking import WordGroups, ordinary_tokens
 
         ordinary = ordinary_tokens(self.rows, self.tokenizer)
-        words = Words.of(self.rows, ordinary)
+        words = WordGroups.of(self.rows, ordinary)
         counts = np.bincount(words.of_token, weights=self.chosen, minlength=len(words.size))
         whole = (counts == words.size)[words.of_token]
         return {

@@ -3,9 +3,9 @@
 In: nothing. Out: a list of checks, each with what was found, a verdict (ok, note, warn) and what to do about it.
 
 Notable choices
-- torch is never imported here. What torch says and how fast it multiplies is asked of child processes, because a bf16
-  matmul may kill whoever tries it (see `training/machine.py`), and a doctor must survive the patient.
-- The speeds of fp32 and bf16 are medians of alternating products in one process: a busy neighbour then slows both.
+- torch is never imported here. Child processes report torch's properties and measure its speed, because a bf16 matmul
+  may kill the process that tries it (see `machine.py`), and the doctor has to survive that.
+- The speeds of fp32 and bf16 are medians of alternating products in one process, so a busy machine slows both.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keel.training import machine
+from keel import machine
 
 PROBE_SECONDS = 20.0
 GIGABYTE = 1 << 30
 BF16_WORTH_IT = 1.15
 
-# extra -> (distribution, what it gives)
+# extra -> (distribution, what it is for)
 EXTRAS = {
     "zh": ("rjieba", "whole-word masking of Chinese"),
     "hf": ("transformers", "comparison with Hugging Face models"),
@@ -45,7 +45,7 @@ SETTINGS = (
     machine.ISA_VARIABLE,
 )
 
-# argv: threads, number types to multiply (comma separated). Prints one JSON object.
+# argv: threads, dtypes to multiply (comma separated). Prints one JSON object.
 MEASURE = """
 import json, statistics, sys, time
 import torch
@@ -118,7 +118,7 @@ def _trap() -> str:
 
 
 def _measure(threads: int, bf16: bool, capped: bool) -> dict[str, Any]:
-    """What torch says of itself and how fast it multiplies; empty if the child failed, with the reason."""
+    """torch's properties and its matmul speed; only the reason, under `error`, if the child process failed."""
     environment = dict(os.environ) | ({machine.ISA_VARIABLE: machine.ISA_CAP} if capped else {})
     command = [sys.executable, "-c", MEASURE, str(threads), "float32,bfloat16" if bf16 else "float32"]
     try:

@@ -1,6 +1,6 @@
 """`keel embed`: one vector per text.
 
-In: a model folder and a file of texts. Out: a .npy file of shape (texts, width), rows in the order of the file.
+In: a model folder and a file of texts. Out: a .npy file of shape (texts, width), with rows in the order of the file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from keel.checkpoint import check_absent, write_file
 from keel.errors import UserError
-from keel.stages.model import Model
+from keel.folders import check_absent, write_file
+from keel.inference.model import Model
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 
 

@@ -1,10 +1,12 @@
 """`keel pretrain`: a recipe and a corpus -> a model folder.
 
-In: recipe, corpus, out. Out: the folder described in training/run_folder.py, a report page, and the last figures.
+In: recipe, corpus, out. Out: the folder described in `training/run_folder.py`, a report page, and the last held-out
+metrics.
 """
 
 from __future__ import annotations
 
+import functools
 import shlex
 import time
 from collections.abc import Sequence
@@ -17,24 +19,22 @@ import torch
 from keel import __version__
 from keel import recipe as recipes
 from keel.catalog import find
-from keel.checkpoint import write_folder
 from keel.errors import UserError
-from keel.layers.start import start_weights
-from keel.randomness import seed_of
+from keel.folders import write_folder
+from keel.hugging_face.folder import LoadedModel, load_model, save_model
+from keel.hugging_face.known import family_of
+from keel.inference.model import Model
+from keel.learner.build import fresh_learner
+from keel.learner.learner import Learner
+from keel.machine import find_device, prepare_cpu
+from keel.pretraining.data import Data, open_data
+from keel.pretraining.held_out import prepare_held_out
 from keel.recipe import Recipe
 from keel.reporting.report import write_report
-from keel.stages.data import Data, open_data
-from keel.stages.held_out import hide_held_out
-from keel.stages.model import Model
-from keel.stages.run import Plan, find_device, last_evaluation, parameters, run
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
-from keel.training.learner import Learner
-from keel.training.machine import prepare_cpu
-from keel.training.model_folder import Loaded, assemble, load_model, save_model
+from keel.training.run import RunOptions, RunPlan, last_evaluation, parameters, run
 from keel.training.run_folder import RunFolder
-
-WEIGHTS = 31  # the purpose the seed is used for
 
 
 def pretrain(
@@ -53,9 +53,9 @@ def pretrain(
     blanks: Sequence[str] = (),
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains, or goes on training, and returns the last held-out figures.
+    """Trains, or resumes training, and returns the last held-out metrics.
 
-    `init` is a model to start from: its shape and weights instead of the recipe's backbone at fresh ones.
+    `init` is a model to start from: its shape and weights replace the recipe's backbone with its fresh weights.
     `blanks` are texts with [MASK], filled before and after training for the report page.
     """
     began = time.monotonic()
@@ -74,29 +74,15 @@ def pretrain(
         _check_tokenizer(loaded, data.tokenizer)
         data = replace(data, recipe=data.recipe.with_backbone(loaded.learner.backbone.config, str(init)))
     recipe = data.recipe
-    learner = build_learner(recipe)
-    _introduce(learner, data)
+    learner = _fresh(data)
     if loaded:
         _start_from(learner, loaded)
     learner.to(where)
-    before = [_guesses(learner, data, text) for text in blanks]
-    judged, held_out = hide_held_out(learner, data, where)
-    plan = Plan(
-        "pretrain",
-        learner,
-        data.tokenizer,
-        recipe.training,
-        data.slices,
-        lambda: loop.evaluate(judged, held_out) if held_out else {},
-        data.corpus.fingerprint,
-        recipe.to_yaml(),
-        lambda path: _same(recipe, path),
-        _card(recipe, data),
-        _opening(recipe, data, learner),
-        _resume_command(corpus, out, device, init),
-    )
-    state, folder, facts = run(plan, out, where, resume=resume, threads=threads, quiet=quiet, began=began)
-    after = [_guesses(learner, data, text) for text in blanks]
+    before = [_predictions(learner, data, text) for text in blanks]
+    plan = _plan(learner, data, where, _resume_command(corpus, out, device, init))
+    options = RunOptions(out=out, device=where, resume=resume, threads=threads, quiet=quiet, began=began)
+    state, folder, facts = run(plan, options)
+    after = [_predictions(learner, data, text) for text in blanks]
     fills = [{"text": t, "before": b, "after": a} for t, b, a in zip(blanks, before, after, strict=True)]
     facts_shown = _report_facts(recipe, data, learner, state)
     write_report(Path(out), facts=facts_shown, fills=fills, use=_other_use(recipe))
@@ -106,43 +92,51 @@ def pretrain(
 
 
 def save_untrained(recipe: str, corpus: str, out: str) -> None:
-    """The model a recipe starts from, as a folder: what a trained one is to be compared with."""
+    """Saves the model a recipe starts from, as a baseline for the trained one."""
     data = open_data(recipes.load(recipe), corpus, None)
-    learner = build_learner(data.recipe)
-    _introduce(learner, data)
+    learner = _fresh(data)
     with write_folder(Path(out), {"keel": "untrained", "recipe": recipe}) as folder:
         save_model(folder, learner, data.tokenizer, f"# {recipe}, untrained\n")
 
 
 def _same(recipe: Recipe, path: Path) -> bool:
-    """Whether a checkpoint's recipe learns the same from the same; how long and how fast may change."""
+    """Whether a checkpoint's recipe has the same model and data; the training settings may differ."""
     before = recipes.load(str(path))
     return (before.model, before.data) == (recipe.model, recipe.data)
 
 
-def build_learner(recipe: Recipe) -> Learner:
-    """A learner at fresh weights."""
-    config = recipe.model.backbone
-    backbone = find("backbones", config.kind)(config)  # type: ignore[attr-defined]
-    learner = assemble(backbone, dict(recipe.model.objectives))
-    generator = torch.Generator().manual_seed(seed_of(recipe.training.seed, WEIGHTS))
-    backbone.start(generator)
-    for objective in learner.objectives.values():
-        start_weights(objective, backbone.config.start_deviation, generator)
-        objective.begin(generator)  # type: ignore[operator]
+def _fresh(data: Data) -> Learner:
+    """A learner with fresh weights, attached to its tokenizer and corpus."""
+    model = data.recipe.model
+    learner = fresh_learner(model.backbone, model.objectives, data.recipe.training.seed)
+    count_tokens = functools.cache(lambda: data.corpus.count_tokens(data.tokenizer.size))
+    try:
+        learner.attach_corpus(data.tokenizer, count_tokens)
+    except UserError as error:  # objectives do not know the corpus's path
+        raise UserError(f"{data.corpus.path}: {error}") from None
     return learner
 
 
-def _introduce(learner: Learner, data: Data) -> None:
-    """Tells the backbone of the tokenizer, and objectives of the corpus' counts where they want them."""
-    learner.backbone.meet(data.tokenizer)
-    curious = [objective for objective in learner.objectives.values() if objective.wants_counts]
-    counts = data.corpus.count_tokens(data.tokenizer.size) if curious else None
-    for objective in curious:
-        objective.meet(counts, data.tokenizer)  # type: ignore[operator]
+def _plan(learner: Learner, data: Data, device: torch.device, resume_command: str) -> RunPlan:
+    recipe = data.recipe
+    evaluated, held_out = prepare_held_out(learner, data, device)
+    return RunPlan(
+        verb="pretrain",
+        learner=learner,
+        tokenizer=data.tokenizer,
+        settings=recipe.training,
+        source=data.micro_batches,
+        evaluate=lambda: loop.evaluate(evaluated, held_out) if held_out else {},
+        data=data.corpus.fingerprint,
+        recipe_yaml=recipe.to_yaml(),
+        same_recipe=lambda path: _same(recipe, path),
+        card=_card(recipe, data),
+        opening=_opening(recipe, data, learner),
+        resume_command=resume_command,
+    )
 
 
-def _check_tokenizer(loaded: Loaded, tokenizer: LibraryTokenizer) -> None:
+def _check_tokenizer(loaded: LoadedModel, tokenizer: LibraryTokenizer) -> None:
     if loaded.tokenizer.fingerprint() != tokenizer.fingerprint():
         raise UserError(
             f"{loaded.path} has another tokenizer than the corpus; build the corpus with `--tokenizer {loaded.path}` "
@@ -150,16 +144,16 @@ def _check_tokenizer(loaded: Loaded, tokenizer: LibraryTokenizer) -> None:
         )
 
 
-def _start_from(learner: Learner, loaded: Loaded) -> None:
-    """The weights of another model, heads included where the recipe has them."""
+def _start_from(learner: Learner, loaded: LoadedModel) -> None:
+    """Copies the weights of another model, including heads that the recipe has too."""
     fresh, there = learner.state_dict(), loaded.learner.state_dict()
     fitting = {name: t for name, t in there.items() if name in fresh and t.shape == fresh[name].shape}
-    fitting = {name: t for name, t in fitting.items() if not name.endswith(".counts")}  # those of this corpus stay
+    fitting = {name: t for name, t in fitting.items() if not name.endswith(".counts")}  # keep this corpus's counts
     learner.load_state_dict({**fresh, **fitting})
 
 
-def _guesses(learner: Learner, data: Data, text: str) -> list[str]:
-    return [guess["token"] for guess in Model(learner, data.tokenizer, data.corpus.path).fill(text)[0]]
+def _predictions(learner: Learner, data: Data, text: str) -> list[str]:
+    return [predicted["token"] for predicted in Model(learner, data.tokenizer, data.corpus.path).fill(text)[0]]
 
 
 def _opening(recipe: Recipe, data: Data, learner: Learner) -> str:
@@ -171,24 +165,26 @@ def _opening(recipe: Recipe, data: Data, learner: Learner) -> str:
 
 
 def _other_use(recipe: Recipe) -> tuple[str, str] | None:
-    """What a model that does not fill masks is for: a verb with its arguments, and a line of Python."""
+    """How to use a model that does not fill masks: a verb with its arguments, and a line of Python."""
     if "masked_lm" in recipe.model.objectives:
         return None
-    if "left_to_right" in recipe.model.objectives:
+    if "causal_lm" in recipe.model.objectives:
         return 'generate "The harbour was"', 'print(model.generate("The harbour was"))'
     return "embed --file texts.txt --out vectors.npy", 'print(model.embed(["one text", "another"]).shape)'
 
 
 def _card(recipe: Recipe, data: Data) -> str:
     other = _other_use(recipe)
-    there = find("backbones", recipe.model.backbone.kind).published.heads  # type: ignore[attr-defined]
-    asked = other[1] if other else f'model.fill("Paris is the {data.tokenizer.shown(data.tokenizer.mask)} of France.")'
+    known_there = family_of(find("backbones", recipe.model.backbone.kind)).heads
+    example = (
+        other[1] if other else f'model.fill("Paris is the {data.tokenizer.shown(data.tokenizer.mask)} of France.")'
+    )
     return (
         f"# {recipe.name}\n\n{recipe.description}\n\nPretrained with Keel {__version__} on a corpus of "
         f"{data.corpus.documents:,} documents and {data.corpus.tokens:,} tokens. The complete recipe is in "
         "`recipe.yaml`.\n\n"
-        f'```python\nimport keel\n\nmodel = keel.load("this-folder")\n{asked}\nmodel.encode(["a text"])\n```\n'
-    ) + ("\nThe folder also opens in `transformers`, as the class that `config.json` names.\n" if there else "")
+        f'```python\nimport keel\n\nmodel = keel.load("this-folder")\n{example}\nmodel.encode(["a text"])\n```\n'
+    ) + ("\nThe folder also opens in `transformers`, as the class that `config.json` names.\n" if known_there else "")
 
 
 def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: loop.State) -> dict[str, Any]:

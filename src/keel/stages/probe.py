@@ -1,15 +1,15 @@
-"""`keel probe`: what each layer of an encoder knows, asked by the simplest means there are.
+"""`keel probe`: what each layer of an encoder knows, measured with the simplest means.
 
 In: a model, and words with labels (CoNLL columns, spans) or with senses. Out: one figure for each layer.
 
 tags    a linear classifier on the frozen vectors of one layer at a time (Tenney et al. 2019; Liu et al. 2019)
-senses  no learning at all: each sense of a word is the mean of its vectors in the training texts, and a word has the
-        sense whose mean is nearest (Peters et al. 2018; Melamud et al. 2016)
+senses  nothing is trained: each sense of a word is the mean of its vectors in the training texts, and a word gets the
+        sense with the nearest mean (Peters et al. 2018; Melamud et al. 2016)
 
 Notable choices
-- A baseline that sees no context stands beside the layers: each word's most frequent label, or sense. What a layer has
-  above it is what it knows of the context.
-- Vectors are standardised before the classifier, so that no layer wins by the size of its numbers.
+- The layers are compared with a baseline that sees no context: each word's most frequent label, or sense. How far a
+  layer is above it shows what the layer knows about context.
+- Vectors are standardised before the classifier, so that no layer wins by the scale of its activations.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from keel.catalog import find
-from keel.checkpoint import check_free
 from keel.errors import UserError
-from keel.interfaces import Table, Window
+from keel.finetuning.labelled import read_file, say_oddities
+from keel.folders import check_free
+from keel.hugging_face.folder import LoadedModel, load_model
+from keel.learner.windows import batches, to_rows
+from keel.machine import find_device, prepare_cpu
+from keel.report_tables import Table
 from keel.reporting.report import write_comparison
 from keel.reporting.svg import Series
-from keel.stages.finetune import say_oddities
-from keel.stages.run import find_device
+from keel.tasks.tag import Tag, TagConfig, TaggedText
 from keel.text.labelled import LabelledData
 from keel.text.senses import Occurrence, read_senses
-from keel.tokenizers.frame import frame
-from keel.training.machine import prepare_cpu
-from keel.training.model_folder import Loaded, load_model
-from keel.training.windows import batches, to_rows
+from keel.tokenizers.special_tokens import frame
+from keel.values import Window
 
 EPOCHS, ROWS, RATE = 15, 512, 1e-2
 
@@ -55,15 +55,15 @@ def probe(
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The figure of each layer, lowest first; `examples` training texts at the most."""
+    """The figure of each layer, lowest layer first; uses at most `examples` training texts."""
     say = report or (lambda _: None)
     if out:
         check_free(Path(out))
     prepare_cpu()
     loaded = load_model(model, pickle=allow_pickle)
     loaded.learner.to(find_device(device))
-    ask = _probe_senses if senses else _probe_tags
-    found = ask(loaded, train, dev, LabelledData(text=text, label=label), examples, seed, say)
+    run = _probe_senses if senses else _probe_tags
+    found = run(loaded, train, dev, LabelledData(text=text, label=label), examples, seed, say)
     result = {"model": model, "train": train, "dev": dev, **found}
     if out:
         _write_page(Path(out), result)
@@ -71,54 +71,49 @@ def probe(
 
 
 def _probe_tags(
-    loaded: Loaded, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
+    loaded: LoadedModel, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    kind = find("tasks", "tag")
-    task = kind(kind.Config(), data.model_copy(update={"length": min(128, loaded.learner.backbone.longest)}))
-    given, rejected = task.read(train)
-    asked, more = task.read(dev)
-    for path, found, bad in ((train, given, rejected), (dev, asked, more)):
-        if not found:
-            raise UserError(f"{path}: no row can be used" + (f"; the first: {bad[0]}" if bad else ""))
+    task = Tag(TagConfig(), data.model_copy(update={"length": min(128, loaded.learner.backbone.max_length)}))
+    read, evaluated = read_file(task, train), read_file(task, dev)
     try:
-        task = task.settle(given)
-    except UserError as error:  # the task knows the examples, but not their file
+        task = task.fit_labels(read.examples)
+    except UserError as error:  # the task does not know the file's name
         raise UserError(f"{train}: {error}") from None
-    say_oddities(task, [*given, *asked], [*rejected, *more], say)
-    given = given[:most]
-    say(f"{len(given):,} texts to learn from, {len(asked):,} to judge by")
+    say_oddities((*read.notes, *evaluated.notes), [*read.rejected, *evaluated.rejected], say)
+    given, asked = read.examples[:most], evaluated.examples
+    say(f"{len(given):,} texts to train on, {len(asked):,} to evaluate on")
     windows, _ = task.windows(given, loaded.tokenizer)
     dev_windows, _ = task.windows(asked, loaded.tokenizer)
-    learnt = np.concatenate([w.marks["tag"][w.marks["tag"] >= 0] for w in windows])
-    counts = [int((w.marks["tag"] >= 0).sum()) for w in dev_windows]
-    left, right = _layers(loaded, windows, _marked), _layers(loaded, dev_windows, _marked)
-    layers = []
+    labels = np.concatenate([w.token_answers["tag"][w.token_answers["tag"] >= 0] for w in windows])
+    counts = [int((w.token_answers["tag"] >= 0).sum()) for w in dev_windows]
+    left, right = _layers(loaded, windows, _labelled), _layers(loaded, dev_windows, _labelled)
+    judged = []
     for number, (x, y) in enumerate(zip(left, right, strict=True)):
-        guesses = _linear(x, learnt, y, len(task.config.labels), seed)
-        parts = np.split(np.stack([guesses, np.ones(len(guesses))], 1), np.cumsum(counts)[:-1])
-        layers.append(task.score(asked, task.answer(asked, dev_windows, parts)))
-        say(f"layer {number}: {task.headline} {layers[-1][task.headline]:.4f}")
-    baseline = task.score(asked, _by_word(task, given, asked))
-    return {"figure": task.headline, "layers": layers, "baseline": baseline}
+        predicted = _linear(x, labels, y, len(task.config.labels or ()), seed)
+        parts = np.split(np.stack([predicted, np.ones(len(predicted))], 1), np.cumsum(counts)[:-1])
+        judged.append(task.judge(asked, task.answer(asked, dev_windows, parts)))
+        say(f"layer {number}: {judged[-1].primary} {judged[-1].metrics[judged[-1].primary]:.4f}")
+    baseline = task.judge(asked, _by_word(task, given, asked))
+    return {"figure": baseline.primary, "layers": [one.metrics for one in judged], "baseline": baseline.metrics}
 
 
-def _by_word(task: Any, given: Sequence[Any], asked: Sequence[Any]) -> list[dict[str, Any]]:
-    """Each word's most frequent label, whatever stands around it; the most frequent of all for a new word."""
+def _by_word(task: Tag, given: Sequence[TaggedText], asked: Sequence[TaggedText]) -> list[dict[str, Any]]:
+    """Each word's most frequent label, regardless of context; the most frequent label overall for an unseen word."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for example in given:
-        for (a, b), tag in zip(example.words, example.tags, strict=True):
+        for (a, b), tag in zip(example.words, example.tags or (), strict=True):
             seen[example.text[a:b]][tag] += 1
     usual = sum(seen.values(), Counter()).most_common(1)[0][0]
     best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
     answers = []
     for example in asked:
         tags = [best.get(example.text[a:b], usual) for a, b in example.words]
-        answers.append(task._shown(example, tags, [1.0] * len(tags)))
+        answers.append(task.format_answer(example, tags, [1.0] * len(tags)))
     return answers
 
 
 def _linear(x: np.ndarray, labels: np.ndarray, asked: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """The labels that a softmax regression gives."""
+    """The labels predicted by a softmax regression."""
     mean, spread = x.mean(0), x.std(0) + 1e-6
     inputs, answers = torch.from_numpy((x - mean) / spread), torch.from_numpy(labels)
     layer = torch.nn.Linear(x.shape[1], count)
@@ -139,7 +134,7 @@ def _linear(x: np.ndarray, labels: np.ndarray, asked: np.ndarray, count: int, se
 
 
 def _probe_senses(
-    loaded: Loaded, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
+    loaded: LoadedModel, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
     (given, rejected), (asked, more) = read_senses(train), read_senses(dev)
     for bad in [*rejected, *more][:5]:
@@ -151,7 +146,7 @@ def _probe_senses(
     kept = [one for one in asked if len(known[one.word]) > 1]
     if not kept:
         raise UserError(f"{dev}: none of its words has two senses in {train}")
-    say(f"{len(kept):,} of {len(asked):,} words have more than one sense in the training texts; these are asked")
+    say(f"{len(kept):,} of {len(asked):,} words have more than one sense in the training texts; these are evaluated")
     left, right = (_layers(loaded, *_spans(loaded, part)) for part in (given, kept))
     layers = []
     for x, y in zip(left, right, strict=True):
@@ -167,10 +162,10 @@ def _probe_senses(
 
 
 def _spans(
-    loaded: Loaded, occurrences: Sequence[Occurrence]
+    loaded: LoadedModel, occurrences: Sequence[Occurrence]
 ) -> tuple[list[Window], Callable[[Window, np.ndarray], np.ndarray]]:
-    """Windows that hold each occurrence, and what to take of their vectors: the mean over the word's tokens."""
-    room = min(510, loaded.learner.backbone.longest - 2)
+    """A window around each occurrence, and how to reduce its vectors: the mean over the word's tokens."""
+    room = min(510, loaded.learner.backbone.max_length - 2)
     windows = []
     for number, one in enumerate(occurrences):
         ids, offsets = loaded.tokenizer.encode_with_offsets(one.text)
@@ -184,23 +179,23 @@ def _spans(
     return windows, lambda window, vectors: vectors[window.place].mean(0, keepdims=True)
 
 
-def _marked(window: Window, vectors: np.ndarray) -> np.ndarray:
-    found: np.ndarray = vectors[window.marks["tag"] >= 0]
-    return found
+def _labelled(window: Window, vectors: np.ndarray) -> np.ndarray:
+    chosen: np.ndarray = vectors[window.token_answers["tag"] >= 0]
+    return chosen
 
 
 @torch.no_grad()
 def _layers(
-    loaded: Loaded, windows: Sequence[Window], take: Callable[[Window, np.ndarray], np.ndarray]
+    loaded: LoadedModel, windows: Sequence[Window], take: Callable[[Window, np.ndarray], np.ndarray]
 ) -> list[np.ndarray]:
-    """For each layer what is taken of every window, in the given order."""
+    """For each layer, the vectors that `take` returns for every window, in the given order."""
     backbone = loaded.learner.backbone.eval()
     device = next(backbone.parameters()).device
     found: list[list[np.ndarray]] = [[] for _ in windows]
     for group in batches([len(w.ids) for w in windows]):
         chosen = [windows[i] for i in group]
         batch = loaded.learner.batch(to_rows(chosen), loaded.tokenizer, device=device)
-        layers = [layer.float().cpu().numpy() for layer in backbone(batch, every_layer=True).layers]
+        layers = [layer.float().cpu().numpy() for layer in backbone(batch, all_layers=True).layers]
         stops = np.cumsum([len(w.ids) for w in chosen])[:-1]
         for layer in layers:
             for i, window, part in zip(group, chosen, np.split(layer, stops), strict=True):

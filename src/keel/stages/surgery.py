@@ -1,16 +1,16 @@
-"""Changing what a trained model can read: more positions, another vocabulary.
+"""Changes what a trained model can read: more positions, another vocabulary.
 
-In: a model folder. Out: another one, whose weights are those of the first wherever they mean the same.
+In: a model folder. Out: another model folder, with the weights of the first wherever they keep their meaning.
 
 extend positions   rows of the position table are repeated, as in Beltagy et al. 2020: near tokens stay near
-vocab propose      words of a domain that are worth an entry, by the tokens they save
-vocab extend       new entries start as the mean of the pieces they were cut into
-vocab shrink       entries that a text never uses are left out
+vocab propose      words of a domain that are worth an entry, ranked by the tokens they save
+vocab extend       new entries start as the mean of the pieces they used to be split into
+vocab shrink       removes entries that a text never uses
 
 Notable choices
-- All four are for learnt tables and WordPiece; whatever else a model is, is kept, heads included.
-- What is proposed is judged on lines that were not counted (one in HELD_OUT), so the share saved is an honest one.
-- Single characters stay when a vocabulary shrinks: without them a new word would be [UNK] that was not before.
+- All four are for learned tables and WordPiece; the rest of the model is kept, including its heads.
+- Proposals are evaluated on lines that were not counted (one in HELD_OUT), so the reported saving is honest.
+- Single characters stay when a vocabulary shrinks: without them, new words would become [UNK] that did not before.
 """
 
 from __future__ import annotations
@@ -26,24 +26,28 @@ import torch
 from torch import Tensor, nn
 
 from keel import __version__
-from keel.checkpoint import check_free, write_folder
+from keel.backbones.gpt import Gpt
 from keel.corpus.store import Corpus
 from keel.errors import UserError
+from keel.folders import check_free, write_folder
+from keel.hugging_face.folder import LoadedModel, load_model, save_model
+from keel.interfaces import Backbone
+from keel.layers.compact_embedding import replace_token_embeddings
+from keel.layers.embeddings import Embeddings
 from keel.layers.position import Positions
 from keel.layers.token_head import TokenHead
+from keel.learner.learner import Learner
 from keel.stages.tokenizer import Texts
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import PART_CHARACTERS
 from keel.tokenizers.wordpiece import CONTINUATION, SPECIAL, WordPiece
-from keel.training.learner import Learner
-from keel.training.model_folder import Loaded, Purpose, load_model, save_model
 
-HELD_OUT = 10  # of so many lines one is not counted but judged by
+HELD_OUT = 10  # one line in this many is not counted, but held out for evaluation
 
 
-def _with_a_table(model: str, allow_pickle: bool) -> Loaded:
+def _with_a_table(model: str, allow_pickle: bool) -> LoadedModel:
     loaded = load_model(model, pickle=allow_pickle)
-    if loaded.learner.backbone.reads_spellings:
+    if loaded.learner.backbone.config.characters_read:
         raise UserError(f"{model}: reads words by their spelling; its vocabulary cannot be changed")
     return loaded
 
@@ -51,21 +55,20 @@ def _with_a_table(model: str, allow_pickle: bool) -> Loaded:
 def extend_positions(model: str, to: int, out: str, allow_pickle: bool = False) -> dict[str, Any]:
     """The same model with `to` positions."""
     loaded = load_model(model, pickle=allow_pickle)
-    backbone: Any = loaded.learner.backbone
-    before = backbone.longest
+    backbone = loaded.learner.backbone
+    before = backbone.max_length
     if to <= before:
         raise UserError(f"{model} already reads {before} tokens; --to must be more")
-    holder, name = backbone, "positions"
-    if isinstance(getattr(backbone, "positions", None), Positions):
-        holder, name = backbone.positions, "table"
-    found = getattr(holder, name, None)
-    if isinstance(found, nn.Embedding):
-        table = found.weight.detach()
-        unused = len(table) - before  # RoBERTa's table begins with rows that are never used
+    if "positions" not in type(backbone.config).model_fields:
+        raise UserError(f"{model} has no positions to extend: it reads rows of any length")
+    holder, name = _position_table(backbone)
+    if holder is not None:
+        table = holder.get_submodule(name).get_parameter("weight").detach()
+        unused = len(table) - before  # RoBERTa's table starts with unused rows
         rows = unused + torch.arange(to) % before
         setattr(holder, name, _table(torch.cat([table[:unused], table[rows]])))
     backbone.config = backbone.config.model_copy(update={"positions": to})
-    backbone.longest = to
+    backbone.max_length = to
     _save(loaded, loaded.tokenizer, out, f"{model} with {to:,} positions instead of {before:,}")
     return {"out": out, "positions_before": before, "positions": to}
 
@@ -80,7 +83,7 @@ def propose(
     column: str = "text",
     report: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
-    """The `count` words of the texts that would save most tokens, and what they save in documents not counted."""
+    """The `count` words that would save the most tokens, and what they save on held-out lines."""
     opened = _wordpiece(tokenizer)
     words: Counter[tuple[int, ...]] = Counter()
     held: list[str] = []
@@ -109,7 +112,7 @@ def extend_vocabulary(model: str, words: Sequence[str], out: str, allow_pickle: 
     tokenizer = _wordpiece(model)
     fresh = [word for word in dict.fromkeys(words) if word not in set(tokenizer.vocabulary)]
     wider = tokenizer.with_vocabulary([*tokenizer.vocabulary, *fresh])
-    # An entry is of use only if the word reaches it whole: capitals, spaces and Chinese characters are cut before.
+    # An entry is useful only if the word reaches it whole: lower-casing, spaces and Chinese characters come first.
     reached = [word for word, ids in zip(fresh, wider.encode(fresh), strict=True) if ids.tolist() == [_id(wider, word)]]
     unreached = [word for word in fresh if word not in set(reached)]
     if not reached:
@@ -144,7 +147,7 @@ def shrink_vocabulary(
     column: str = "text",
     allow_pickle: bool = False,
 ) -> dict[str, Any]:
-    """The same model with only the entries that a corpus, or some texts, use."""
+    """The same model with only the entries that a corpus, or the given texts, use."""
     if (corpus is None) == (not texts):
         raise UserError("say what the vocabulary is for: --corpus DIR, or texts")
     loaded = _with_a_table(model, allow_pickle)
@@ -191,7 +194,7 @@ def _id(tokenizer: WordPiece, word: str) -> int:
 
 
 def _lines(texts: Texts) -> Iterator[list[str]]:
-    """The texts' lines, many at a time: the tokenizer costs the same for a line as for a page."""
+    """The texts' lines in large batches: a call to the tokenizer costs about the same for a line as for a page."""
     lines: list[str] = []
     size = 0
     for text in texts:
@@ -204,7 +207,7 @@ def _lines(texts: Texts) -> Iterator[list[str]]:
 
 
 def _long_words(tokenizer: WordPiece, lines: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """The words of several pieces, as their ids."""
+    """Words of more than one piece, as piece ids."""
     for row in tokenizer.encode(lines):
         firsts = np.flatnonzero(~tokenizer.continues[row])
         stops = np.append(firsts[1:], len(row))
@@ -223,24 +226,33 @@ def _shortened(before: WordPiece, after: WordPiece, lines: Sequence[str]) -> dic
 
 
 def _change_tables(learner: Learner, change: Callable[[Tensor], Tensor]) -> None:
-    """Applies a change of rows to everything that has one for each entry of the vocabulary."""
-    backbone: Any = learner.backbone
+    """Applies a change of rows to every tensor that has one row per vocabulary entry."""
+    backbone = learner.backbone
     with torch.no_grad():
-        backbone.tokens = _table(change(backbone.tokens.weight.detach()))
+        replace_token_embeddings(backbone, _table(change(backbone.token_embeddings().detach())))
         for part in learner.modules():
-            if isinstance(part, TokenHead) and not part.plain:
+            if isinstance(part, TokenHead):
                 part.bias = nn.Parameter(change(part.bias.detach()))
-    backbone.config = backbone.config.model_copy(update={"vocabulary": len(backbone.tokens.weight)})
+    backbone.config = backbone.config.model_copy(update={"vocabulary": len(backbone.token_embeddings())})
+
+
+def _position_table(backbone: Backbone) -> tuple[nn.Module | None, str]:
+    """The module that holds the learned position table, and the attribute name; None: positions are computed."""
+    for part in backbone.modules():
+        if isinstance(part, Embeddings | Gpt):
+            return part, "positions"
+        if isinstance(part, Positions) and part.table is not None:
+            return part, "table"
+    return None, ""
 
 
 def _table(rows: Tensor) -> nn.Embedding:
     return nn.Embedding.from_pretrained(rows.clone(), freeze=False)
 
 
-def _save(loaded: Loaded, tokenizer: Any, out: str, what: str) -> None:
+def _save(loaded: LoadedModel, tokenizer: Any, out: str, what: str) -> None:
     target = Path(out)
     check_free(target)
     card = f"# {target.name}\n\nMade with Keel {__version__}: {what}.\n"
-    purpose: Purpose | None = loaded.purpose
     with write_folder(target, {"keel": "surgery", "what": what}) as folder:
-        save_model(folder, loaded.learner, tokenizer, card, purpose)
+        save_model(folder, loaded.learner, tokenizer, card, loaded.setup)

@@ -1,13 +1,14 @@
-"""`keel tokenizer`: train a vocabulary, and see how well one fits a text.
+"""`keel tokenizer`: trains a vocabulary, and shows how well one fits a text.
 
-In: text files; a tokenizer. Out: a tokenizer folder with its manifest; figures about a tokenizer on a text.
+In: text files; a tokenizer. Out: a tokenizer folder with its manifest; statistics of a tokenizer on a text.
 
 Notable choices
-- Training reads the files twice (the alphabet first, see `tokenizers/alphabet.py`), never keeping more than a block.
-- A word, for tokens per word, is a run of letters and digits as BERT cuts it: punctuation and Chinese characters are
-  one token each whatever the vocabulary, and would only blur the figure.
-- Characters that have no entry at all are told apart from characters that merely stand in a word that became [UNK]:
-  the first are the cause, the second the damage.
+- Training reads the files twice (for the alphabet first, see `tokenizers/alphabet.py`) and never keeps more than a
+  block in memory.
+- For tokens per word, a word is a run of letters and digits, as BERT splits it: punctuation and Chinese characters are
+  one token each in any vocabulary and would only blur the figure.
+- Characters without an entry are counted separately from known characters inside a word that became [UNK]: the first
+  are the cause, the second are the damage.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from keel.checkpoint import check_free, write_folder
 from keel.errors import UserError, suggest
+from keel.folders import check_free, write_folder
 from keel.text.readers import find_files, read
 from keel.tokenizers.alphabet import BLOCK_CHARACTERS
 from keel.tokenizers.byte_bpe import ByteBpe
@@ -31,22 +32,22 @@ from keel.tokenizers.characters import code_points
 from keel.tokenizers.chinese import chinese_characters
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
+from keel.tokenizers.whole_words import learn_words
 from keel.tokenizers.wordpiece import learn
-from keel.tokenizers.words import learn_words
 
-MOSTLY_CHINESE = 0.3  # from this share of Chinese characters on, tokens per Chinese character says something
+MOSTLY_CHINESE = 0.3  # share of Chinese characters above which tokens per Chinese character is reported
 WORDS_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Progress:
-    done: int  # bytes of the files, of all readings
+    done: int  # bytes read so far, over all passes
     total: int
     documents: int
 
 
 class Texts:
-    """The texts of some files, as often as wanted. Counts what it reads the first time."""
+    """The texts of some files; can be iterated repeatedly. Counts what it reads in the first pass."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Texts:
         self.files = find_files(paths)
         self.sizes = {str(file): file.stat().st_size for file in self.files}
         self.documents, self.column, self.report = documents, column, report
-        self.readings = readings  # how often they will be read in all
+        self.readings = readings  # how many passes there will be
         self.passes = 0
         self.read: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
@@ -147,7 +148,7 @@ def train(
 
 
 def _learn(source: Texts, settings: dict[str, Any]) -> tuple[LibraryTokenizer, dict[str, Any]]:
-    """The tokenizer, and what else there is to tell."""
+    """The tokenizer, and further facts to report."""
     size, least = settings["vocab_size"], settings["min_frequency"]
     if settings["kind"] == "byte-bpe":
         return ByteBpe.train(source, size, least), {}
@@ -178,7 +179,7 @@ def _nothing(source: Texts) -> str:
 def inspect(
     path: str | Path, texts: Sequence[str] = (), *, documents: str = "auto", column: str = "text"
 ) -> dict[str, Any]:
-    """Figures of a tokenizer and, if texts are given, of how it cuts them."""
+    """Statistics of a tokenizer and, if texts are given, of how it splits them."""
     tokenizer = open_tokenizer(path)
     result: dict[str, Any] = {
         "size": tokenizer.size,
@@ -208,7 +209,7 @@ class _Tally:
         held: list[str] = []
         size = 0
         for text in texts:
-            # White space ends a token, so lines can be encoded apart: more work for all cores, fewer lines to reread.
+            # White space ends a token, so lines can be encoded separately: all cores are used, fewer lines are reread.
             held += text.split("\n")
             self.counts["characters"] += len(text)
             size += len(text)

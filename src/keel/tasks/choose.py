@@ -4,8 +4,8 @@ In: a table with the columns text, one column for each choice (or a jsonl list u
 choice's number, counted from 0. Learns: each (text, choice) pair gets one score; cross-entropy over an example's
 scores. Out: the choice, and the probability of each.
 
-Notable choice: an example's choices are rows of the same batch but need not be neighbours (rows stand in order of
-length), so `prepare` works out which row is which choice.
+Notable choice: the choices of an example are rows of the same batch but not always neighbours (rows are sorted by
+length), so `prepare` finds out which row is which choice.
 
 Shapes: R rows, E examples, C choices.
 """
@@ -14,34 +14,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor, nn
 
-from keel.corpus.text_rows import TextExample, text_windows
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
-from keel.layers.dropout import Dropout
-from keel.layers.pooling import make_pooling
+from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.metrics.classification import accuracy
+from keel.report_tables import Plot, Table
+from keel.tasks._judging import WORST, confident_errors, is_constant
+from keel.tasks._pooled_head import PooledConfig, PooledObjective
+from keel.tasks._text_rows import TextExample, text_windows
 from keel.text.labelled import LabelledData, as_text, find_columns
-from keel.text.tables import Rejected, column_names, read_table
+from keel.text.tables import Record, Rejected, column_names, read_table
+from keel.values import Batch, Examples, Judgement, Rows, Score, TaskNeeds, Truncation, Usage, Window
 
 USUAL_CHOICES = ("ending0", "choice0", "choice1", "choices", "endings", "options")
 NONE = float("-inf")
-WORST = 20
 
 
-class ChooseConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class ChooseConfig(PooledConfig):
     kind: Literal["choose"] = "choose"
-    pooling: Literal["cls", "mean", "attention"] = "cls"
-    dropout: float = Field(0.1, ge=0, lt=1)
 
 
 @dataclass(frozen=True)
@@ -54,45 +50,30 @@ class ChoiceExample:
 
 class Choose(Task):
     Config = ChooseConfig
-    headline = "accuracy"
-    gist = "choice"
-    whole = True
-    several_texts = True
-    usage = ("--file choices.jsonl", '("A text.", ["one choice", "another"])')
+    needs = TaskNeeds(keep_together=True)
+    usage = Usage("--file choices.jsonl", '("A text.", ["one choice", "another"])', several_texts=True)
+    config: ChooseConfig
+    data: LabelledData
 
-    def __init__(self, config: ChooseConfig, data: LabelledData) -> None:
-        self.config = config
-        self.data = data
-
-    def bind(self, path: str) -> Choose:
-        return Choose(self.config, _find_choices(path, find_columns(path, self.data, ("text", "label"))))
-
-    def read(self, path: str, labelled: bool = True) -> tuple[list[ChoiceExample], list[Rejected]]:
-        names = self.data.choices or []
-        columns = {"text": self.data.text, **{f"choice {n}": name for n, name in enumerate(names)}}
+    def read(self, path: str, labelled: bool = True) -> Examples:
+        data = _find_choices(path, find_columns(path, self.data, ("text", "label")))
+        names = data.choices or []
+        columns = {"text": data.text, **{f"choice {n}": name for n, name in enumerate(names)}}
         if labelled:
-            columns["label"] = self.data.label
+            columns["label"] = data.label
         for role, name in columns.items():
             if name is None:
                 raise UserError(f"{path}: which column holds the {role}? Choose with --{role}")
         records, rejected = read_table(path, columns)
         examples = []
         for record in records:
-            given = [record.fields[f"choice {n}"] for n in range(len(names))]
-            if len(given) == 1 and isinstance(given[0], list):
-                given = given[0]
-            example = ChoiceExample(
-                as_text(record.fields["text"]) or "",
-                tuple(as_text(choice) or "" for choice in given),
-                _place(record.fields.get("label")),
-                f"{record.file}, line {record.line}",
-            )
-            reason = _trouble(example, labelled, record.fields.get("label"))
+            example = _from_record(record, len(names))
+            reason = _reason_to_reject(example, labelled, record.fields.get("label"))
             if reason:
                 rejected.append(Rejected(record.file, record.line, reason))
             else:
                 examples.append(example)
-        return examples, rejected
+        return Examples(examples, rejected, data)
 
     def example(self, given: Any) -> ChoiceExample:
         text, choices = given if not isinstance(given, str) and len(given) == 2 else (given, ())
@@ -100,26 +81,23 @@ class Choose(Task):
             raise UserError(f"a text and a list of choices are needed, not {str(given)[:60]!r}")
         return ChoiceExample(text, tuple(choices), None)
 
-    def settle(self, examples: Sequence[ChoiceExample]) -> Choose:
-        return self
-
     def objective(self, backbone: Backbone) -> ChooseObjective:
         return ChooseObjective(self.config, backbone)
 
-    def windows(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> tuple[list[Window], Cut]:
+    def windows(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
         pairs = [TextExample((e.text, choice)) for e in examples for choice in e.choices]
         of = [(number, place) for number, e in enumerate(examples) for place in range(len(e.choices))]
-        # A choice must be one row: windows of several rows would compete with the other choices.
+        # A choice must be one row: several windows of one choice would compete with the other choices.
         data = self.data
         if data.long.strategy == "windows":
             data = data.model_copy(update={"long": data.long.model_copy(update={"strategy": "head"})})
-        windows, cut = text_windows(pairs, tokenizer, data)
+        windows, truncation = text_windows(pairs, tokenizer, data)
         rows = []
         for window in windows:
             number, place = of[window.example]
             answers = {"choose.example": number, "choose.place": place, "choose.right": examples[number].answer or 0}
             rows.append(replace(window, example=number, answers=answers, place=place))
-        return rows, cut
+        return rows, truncation
 
     def answer(
         self, examples: Sequence[ChoiceExample], windows: Sequence[Window], outputs: Sequence[np.ndarray]
@@ -136,28 +114,20 @@ class Choose(Task):
             )
         return answers
 
-    def score(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
-        gold, guessed = np.array([e.answer for e in examples]), np.array([a["choice"] for a in answers])
-        return {"accuracy": accuracy(gold, guessed)}
-
-    def details(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-        wrong = [(e, a) for e, a in zip(examples, answers, strict=True) if e.answer != a["choice"]]
-        wrong.sort(key=lambda pair: -pair[1]["probability"])
-        rows = [(e.text, e.choices[e.answer or 0], a["text"], a["probability"], e.where) for e, a in wrong[:WORST]]
-        return [Table("Worst errors", ("text", "right", "said", "probability", "where"), rows)]
+    def judge(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> Judgement:
+        gold, said = [e.answer for e in examples], [a["choice"] for a in answers]
+        metrics = {"accuracy": accuracy(np.array(gold), np.array(said))}
+        details = partial(_details, examples, answers)
+        return Judgement(metrics, "accuracy", gold, is_constant(gold, said), details)
 
 
-class ChooseObjective(Objective):
+class ChooseObjective(PooledObjective):
     name = "choose"
 
     def __init__(self, config: ChooseConfig, backbone: Backbone) -> None:
-        super().__init__()
-        self.looks_at = "rows" if config.pooling == "cls" else "all"
-        self.pooling = make_pooling(config.pooling, backbone.width)
-        self.dropout = Dropout(config.dropout)
-        self.out = nn.Linear(backbone.width, 1)
+        super().__init__(config, backbone, outputs=1)
 
-    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, Any]]:
         example, place, right = (rows.answers[f"choose.{name}"] for name in ("example", "place", "right"))
         numbers, of_row = np.unique(example, return_inverse=True)
         table = np.full((len(numbers), int(place.max()) + 1), -1)
@@ -166,14 +136,9 @@ class ChooseObjective(Objective):
         answers[of_row] = right
         return rows, {"choose.rows": table, "choose.answers": answers}
 
-    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
-        """(R, 1): the score of each row."""
-        scores: Tensor = self.out(self.dropout(self.pooling(backbone, backbone(batch).vectors, batch)))
-        return scores
-
-    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
+    def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
         rows, answers = batch.targets["choose.rows"], batch.targets["choose.answers"]
-        scores = self.predict(backbone, batch).float().squeeze(1)
+        scores = self.predict(encoder, batch).float().squeeze(1)
         logits = scores[rows.clamp_min(0)].masked_fill(rows < 0, NONE)  # (E, C): examples may have fewer choices
         loss = F.cross_entropy(logits, answers, reduction="sum")
         return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}
@@ -190,12 +155,25 @@ def _find_choices(path: str, data: LabelledData) -> LabelledData:
     return data.model_copy(update={"choices": numbered})
 
 
-def _place(label: Any) -> int | None:
+def _from_record(record: Record, columns: int) -> ChoiceExample:
+    """An example from a row whose choices are in so many columns, or in one that holds a list."""
+    given = [record.fields[f"choice {n}"] for n in range(columns)]
+    if len(given) == 1 and isinstance(given[0], list):
+        given = given[0]
+    return ChoiceExample(
+        as_text(record.fields["text"]) or "",
+        tuple(as_text(choice) or "" for choice in given),
+        _parse_choice(record.fields.get("label")),
+        f"{record.file}, line {record.line}",
+    )
+
+
+def _parse_choice(label: Any) -> int | None:
     text = str(label).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _trouble(example: ChoiceExample, labelled: bool, label: Any) -> str:
+def _reason_to_reject(example: ChoiceExample, labelled: bool, label: Any) -> str:
     if not example.text.strip() or any(not choice.strip() for choice in example.choices):
         return "empty text or choice"
     if len(example.choices) < 2:
@@ -203,3 +181,10 @@ def _trouble(example: ChoiceExample, labelled: bool, label: Any) -> str:
     if labelled and (example.answer is None or example.answer >= len(example.choices)):
         return f"label {str(label)[:20]!r} is not the number of a choice, counted from 0"
     return ""
+
+
+def _details(examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+    wrong = confident_errors([e.answer == a["choice"] for e, a in zip(examples, answers, strict=True)], answers)
+    pairs = [(examples[n], answers[n]) for n in wrong[:WORST]]
+    rows = [(e.text, e.choices[e.answer or 0], a["text"], a["probability"], e.where) for e, a in pairs]
+    return [Table("Worst errors", ("text", "right", "said", "probability", "where"), rows)]

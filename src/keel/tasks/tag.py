@@ -4,15 +4,15 @@ In: CoNLL columns, or jsonl with character spans. Learns: cross-entropy at the f
 the words of a row (Lafferty et al. 2001). Out: the entities with their characters in the text, or a label per word.
 
 Notable choices
-- Entity labels are read in any of IOB1, IOB2 and BIOES and learnt in the scheme the recipe names; labels that are not
-  of this form (parts of speech) are learnt as they are.
-- A long text is always cut into overlapping windows, whatever the strategy: each word is asked in the one window where
-  it stands farthest from an edge, so every word gets exactly one label.
+- Entity labels are read in any of IOB1, IOB2 and BIOES and learned in the scheme the recipe names; labels of another
+  form (parts of speech) are learned as they are.
+- A long text is always cut into overlapping windows, whatever the strategy: each word is predicted in the one window
+  where it is farthest from an edge, so every word gets exactly one label.
 - Entities are scored as characters: one that begins or ends inside a word counts as missed. (For labels on words this
   is the same as scoring words, and equal to seqeval.)
 - Words that the tokenizer drops altogether (control characters) get the label of no entity.
 
-Shapes: T tokens, P words asked about, C labels.
+Shapes: T tokens, P predicted words, C labels.
 """
 
 from __future__ import annotations
@@ -21,37 +21,39 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
+from keel.configs import TaskConfig
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
+from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.crf import CRF
 from keel.layers.dropout import Dropout
 from keel.metrics.classification import accuracy
 from keel.metrics.entities import span_scores, spans
+from keel.report_tables import Plot, Table
+from keel.tasks._judging import WORST
 from keel.text.conll import read_conll
 from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
 from keel.text.spans import read_spans
 from keel.text.tables import Rejected, read_table
-from keel.text.words import word_spans
-from keel.tokenizers.frame import frame
+from keel.text.word_spans import word_spans
+from keel.tokenizers.special_tokens import frame
+from keel.values import Batch, Examples, Judgement, ObjectiveNeeds, Rows, Score, Truncation, Window
 
 ENTITY = re.compile(r"O|[BIESLUM]-.+")
 OUTSIDE = "O"
-WORST = 20
 Span = tuple[int, int]
 
 
-class TagConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class TagConfig(TaskConfig):
     kind: Literal["tag"] = "tag"
     labels: list[str] | None = Field(None, description="null: those of the training data")
     scheme: Literal["iob2", "bioes"] = Field("iob2", description="how entities are written as labels of words")
@@ -62,7 +64,7 @@ class TagConfig(BaseModel):
 
 @dataclass(frozen=True)
 class TaggedText:
-    """A text, where its words are, the label of each (None: not known), and the entities as characters."""
+    """A text, the spans of its words, the label of each (None: not known), and the entities as characters."""
 
     text: str
     words: list[Span]
@@ -73,109 +75,68 @@ class TaggedText:
 
 class Tag(Task):
     Config = TagConfig
+    config: TagConfig
+    data: LabelledData
 
-    def __init__(self, config: TagConfig, data: LabelledData) -> None:
-        self.config = config
-        self.data = data
-        self.headline = "accuracy" if config.entities is False else "f1"
-        self.gist = "tags" if config.entities is False else "entities"
-
-    def read(self, path: str, labelled: bool = True) -> tuple[list[TaggedText], list[Rejected]]:
+    def read(self, path: str, labelled: bool = True) -> Examples:
         plain = path.removesuffix(".gz")
         if plain.endswith(".jsonl") and labelled:
-            return self._read_spans(path)
-        if plain.endswith((".jsonl", ".csv", ".tsv", ".txt")) and not labelled:
-            return self._read_texts(path)
-        sentences, rejected = read_conll(path, *self._columns(), tags_needed=labelled)
-        examples = []
-        for sentence in sentences:
-            text, words = _joined(sentence.words)
-            tags = [_bioes(tag) for tag in sentence.tags] if labelled else None
-            entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
-            examples.append(TaggedText(text, words, tags, entities, f"{sentence.file}, line {sentence.line}"))
-        return examples, rejected
-
-    def _read_texts(self, path: str) -> tuple[list[TaggedText], list[Rejected]]:
-        records, rejected = read_table(path, {"text": self.data.text or "text"})
-        examples = []
-        for r in records:
-            text = as_text(r.fields["text"])
-            if text is None:
-                rejected.append(Rejected(r.file, r.line, "no text"))
-            else:
-                examples.append(TaggedText(text, word_spans(text), None, where=f"{r.file}, line {r.line}"))
-        return examples, rejected
-
-    def _columns(self) -> tuple[int, int]:
-        """The word's and the label's column in CoNLL files: --text and --label as numbers, else first and last."""
-        try:
-            return int(self.data.text or 1), int(self.data.label or -1)
-        except ValueError:
-            raise UserError("columns of CoNLL files have no names: give --text and --label as numbers") from None
-
-    def _read_spans(self, path: str) -> tuple[list[TaggedText], list[Rejected]]:
-        given, rejected = read_spans(path, self.data.text or "text", self.data.label or "label")
-        examples = []
-        for row in given:
-            words = word_spans(row.text)
-            tags = [OUTSIDE] * len(words)
-            for start, stop, label in row.spans:
-                inside = [n for n, (a, b) in enumerate(words) if start < b and a < stop]
-                for n in inside:
-                    tags[n] = f"{'B' if n == inside[0] else 'I'}-{label}"
-            examples.append(TaggedText(row.text, words, tags, list(row.spans), f"{row.file}, line {row.line}"))
-        return examples, rejected
+            examples, rejected = _read_spans(path, self.data)
+        elif plain.endswith((".jsonl", ".csv", ".tsv", ".txt")) and not labelled:
+            examples, rejected = _read_texts(path, self.data)
+        else:
+            examples, rejected = _read_conll(path, self.data, labelled)
+        return Examples(examples, rejected, self.data)
 
     def example(self, given: Any) -> TaggedText:
         if isinstance(given, str):
             return TaggedText(given, word_spans(given), None)
-        return TaggedText(*_joined([str(word) for word in given]), None)
+        return TaggedText(*_join_words([str(word) for word in given]), None)
 
-    def settle(self, examples: Sequence[TaggedText]) -> Tag:
+    def fit_labels(self, examples: Sequence[TaggedText]) -> Self:
         found = Counter(tag for e in examples for tag in e.tags or ())
         entities = self.config.entities
         if entities is None:
             entities = all(ENTITY.fullmatch(tag) for tag in found)
-        config = self.config.model_copy(update={"entities": entities})
-        labels = config.labels
+        labels = self.config.labels
         if labels is None and entities:
             kinds = sorted({kind for e in examples for kind, _, _ in spans(e.tags or [])})
-            marks = "BI" if config.scheme == "iob2" else "BIES"
-            labels = [OUTSIDE, *(f"{mark}-{kind}" for kind in kinds for mark in marks)]
+            prefixes = "BI" if self.config.scheme == "iob2" else "BIES"
+            labels = [OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in prefixes)]
         labels = labels or sorted(found)
         if len(labels) < 2:
             raise UserError(f"all words have the label '{''.join(labels)}'; tagging needs at least two labels")
-        return Tag(config.model_copy(update={"labels": labels}), self.data)
+        return self.replace(config={"entities": entities, "labels": labels})
 
     def objective(self, backbone: Backbone) -> TagObjective:
         return TagObjective(self.config, backbone)
 
-    def windows(self, examples: Sequence[TaggedText], tokenizer: Tokenizer) -> tuple[list[Window], Cut]:
-        place = {name: number for number, name in enumerate(self.config.labels or [])}
-        windows, cut = [], Cut()
+    def windows(self, examples: Sequence[TaggedText], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
+        numbers = {name: number for number, name in enumerate(self.config.labels or [])}
+        windows, truncation = [], Truncation()
         for number, example in enumerate(examples):
             ids, offsets = tokenizer.encode_with_offsets(example.text)
             firsts = first_tokens(example.words, offsets)
-            tags = self._in_scheme(example.tags) if example.tags else [OUTSIDE] * len(example.words)
-            asked = np.full(len(ids), -1)
-            words_of: dict[int, list[int]] = {}  # the first of a token's words is the one it learns from
+            tags = self._to_scheme(example.tags) if example.tags else [OUTSIDE] * len(example.words)
+            targets = np.full(len(ids), -1)
+            words_of: dict[int, list[int]] = {}  # a token's target is the label of the first of its words
             for word, (token, tag) in enumerate(zip(firsts, tags, strict=True)):
                 if token >= 0 and token not in words_of:
-                    asked[token] = place.get(tag, 0)
+                    targets[token] = numbers.get(tag, 0)
                 words_of.setdefault(token, []).append(word)
             flat = np.asarray(ids)
-            for kept, own in self._cut(len(ids)):
-                marks = np.full(len(kept) + 2, -1)
-                marks[1:-1][own] = asked[kept][own]
+            for kept, own in self._window_places(len(ids)):
+                row_targets = np.full(len(kept) + 2, -1)
+                row_targets[1:-1][own] = targets[kept][own]
                 row = frame(tokenizer, [flat[kept]])
                 low, high = kept[own[0]], kept[own[-1]]
                 words = [words_of[token] for token in range(low, high + 1) if token in words_of]
-                windows.append(Window(*row, number, marks={"tag": marks}, place=words))
-            cut += Cut(1, 0, len(ids), 0)
-        return windows, cut
+                windows.append(Window(*row, number, token_answers={"tag": row_targets}, place=words))
+            truncation += Truncation(1, 0, len(ids), 0)
+        return windows, truncation
 
-    def _cut(self, length: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Windows, and for each the places in it whose words are asked there: those nearest to its middle."""
+    def _window_places(self, length: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Windows, and for each the places in it whose words are predicted there: those nearest to its middle."""
         room = self.data.length - 2
         if not length:
             return []
@@ -187,8 +148,8 @@ class Tag(Task):
             for start, stop, low, high in zip(starts, stops, borders, borders[1:], strict=False)
         ]
 
-    def _in_scheme(self, tags: list[str]) -> list[str]:
-        """Labels of entities rewritten in the scheme that is learnt."""
+    def _to_scheme(self, tags: list[str]) -> list[str]:
+        """Labels of entities rewritten in the scheme that is learned."""
         if not self.config.entities:
             return tags
         written = [OUTSIDE] * len(tags)
@@ -204,131 +165,94 @@ class Tag(Task):
         labels = self.config.labels or []
         nothing = OUTSIDE if OUTSIDE in labels else labels[0]
         tags = [[nothing] * len(e.words) for e in examples]
-        sure = [[1.0] * len(e.words) for e in examples]
+        chances = [[1.0] * len(e.words) for e in examples]
         for window, output in zip(windows, outputs, strict=True):
             best, chance = output[:, 0].astype(int), output[:, 1]
             for words, label, probability in zip(window.place, best, chance, strict=True):
-                for word, tag in zip(words, self._share_out(labels[label], len(words)), strict=True):
+                for word, tag in zip(words, self._spread_label(labels[label], len(words)), strict=True):
                     tags[window.example][word] = tag
-                    sure[window.example][word] = float(probability)
-        return [self._shown(e, t, s) for e, t, s in zip(examples, tags, sure, strict=True)]
+                    chances[window.example][word] = float(probability)
+        return [self.format_answer(e, t, c) for e, t, c in zip(examples, tags, chances, strict=True)]
 
-    def _share_out(self, label: str, words: int) -> list[str]:
-        """The labels of words that one token stands for: inside an entity only the first begins it."""
-        mark, kind = label[:2], label[2:]
+    def _spread_label(self, label: str, words: int) -> list[str]:
+        """The labels of words that share a token: of an entity only the first word begins it."""
+        prefix, kind = label[:2], label[2:]
         if words == 1 or not self.config.entities or label == OUTSIDE:
             return [label] * words
-        tags = ["B-" if mark in ("B-", "S-") else "I-", *["I-"] * (words - 1)]
-        if mark in ("E-", "S-"):
-            tags[-1] = "E-"
-        return [tag + kind for tag in tags]
+        prefixes = ["B-" if prefix in ("B-", "S-") else "I-", *["I-"] * (words - 1)]
+        if prefix in ("E-", "S-"):
+            prefixes[-1] = "E-"
+        return [prefix + kind for prefix in prefixes]
 
-    def _shown(self, example: TaggedText, tags: list[str], sure: list[float]) -> dict[str, Any]:
+    def format_answer(self, example: TaggedText, tags: list[str], chances: list[float]) -> dict[str, Any]:
+        """The answer that gives each word this label with this probability."""
         if not self.config.entities:
             words = [
                 {"text": example.text[a:b], "start": a, "end": b, "label": tag, "probability": p}
-                for (a, b), tag, p in zip(example.words, tags, sure, strict=True)
+                for (a, b), tag, p in zip(example.words, tags, chances, strict=True)
             ]
             return {"words": words, "tags": tags}
         found = []
         for kind, first, last in spans(tags):
             start, end = example.words[first][0], example.words[last - 1][1]
-            chance = min(sure[first:last])
+            chance = min(chances[first:last])
             found.append(
                 {"text": example.text[start:end], "label": kind, "start": start, "end": end, "probability": chance}
             )
         return {"entities": found, "tags": tags}
 
-    def score(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
-        gold_tags = [tag for e in examples for tag in self._in_scheme(e.tags or [])]
-        words = [gold_tags, [tag for a in answers for tag in a["tags"]]]
-        right = accuracy(*(np.array(tags) for tags in words))
+    def judge(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> Judgement:
+        gold_tags = [tag for e in examples for tag in self._to_scheme(e.tags or [])]
+        said_tags = [tag for a in answers for tag in a["tags"]]
+        right = accuracy(np.array(gold_tags), np.array(said_tags))
+        constant = len(set(said_tags)) == 1 and len({tag for e in examples for tag in e.tags or ()}) > 1
         if not self.config.entities:
-            return {"accuracy": right}
-        scores = span_scores(*_spans(examples, answers)).overall
-        return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall, "word_accuracy": right}
-
-    def gold(self, example: TaggedText) -> Any:
-        return example.entities if self.config.entities else example.tags
-
-    def degenerate(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> bool:
-        said = {tag for answer in answers for tag in answer["tags"]}
-        return len(said) == 1 and len({tag for e in examples for tag in e.tags or ()}) > 1
-
-    def details(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-        if not self.config.entities:
-            pairs = Counter(
-                (right, said)
-                for e, a in zip(examples, answers, strict=True)
-                for right, said in zip(e.tags or (), a["tags"], strict=True)
-                if right != said
-            )
-            rows = [(right, said, count) for (right, said), count in pairs.most_common(WORST)]
-            return [Table("Most frequent errors", ("right", "said", "words"), rows)]
-        gold, guessed = _spans(examples, answers)
-        kinds = span_scores(gold, guessed).types.items()
-        table = [(kind, f.precision, f.recall, f.f1, f.support) for kind, f in kinds]
-        order = sorted(range(len(gold)), key=lambda n: -len(gold[n] ^ guessed[n]))
-        worst = [n for n in order[:WORST] if gold[n] ^ guessed[n]]
-        texts = [e.text for e in examples]
-        errors = [
-            (texts[n], _listed(texts[n], gold[n] - guessed[n]), _listed(texts[n], guessed[n] - gold[n])) for n in worst
-        ]
-        return [
-            Table("Kinds of entities", ("kind", "precision", "recall", "F1", "entities"), table),
-            Table("Worst errors", ("text", "missed", "wrong"), errors),
-        ]
-
-
-def _spans(
-    examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]
-) -> tuple[list[set[tuple[str, int, int]]], list[set[tuple[str, int, int]]]]:
-    """Right and found entities of each text, as characters."""
-    gold = [{(label, start, stop) for start, stop, label in e.entities or ()} for e in examples]
-    return gold, [{(f["label"], f["start"], f["end"]) for f in a["entities"]} for a in answers]
-
-
-def _listed(text: str, entities: set[tuple[str, int, int]]) -> str:
-    return "; ".join(f"{text[a:b]} ({kind})" for kind, a, b in sorted(entities, key=lambda e: e[1]))
+            details = partial(_frequent_errors, examples, answers)
+            return Judgement({"accuracy": right}, "accuracy", [e.tags for e in examples], constant, details)
+        scores = span_scores(*_entity_sets(examples, answers)).overall
+        figures = {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall, "word_accuracy": right}
+        details = partial(_entity_details, examples, answers)
+        return Judgement(figures, "f1", [e.entities for e in examples], constant, details)
 
 
 class TagObjective(Objective):
     name = "tag"
-    looks_at = "places"
-    one_for = "mark"
+    needs = ObjectiveNeeds(vectors="places")
 
     def __init__(self, config: TagConfig, backbone: Backbone) -> None:
         super().__init__()
-        assert config.labels is not None, "labels are settled before the head is built"
+        assert config.labels is not None, "labels are known before the head is built"
+        self.config = config
         self.dropout = Dropout(config.dropout)
         self.out = nn.Linear(backbone.width, len(config.labels))
         self.crf = CRF(len(config.labels)) if config.crf else None
 
-    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
-        places = np.flatnonzero(rows.marks["tag"] >= 0)
-        targets = {"tag.places": places, "tag.answers": rows.marks["tag"][places]}
+    def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, Any]]:
+        places = np.flatnonzero(rows.token_answers["tag"] >= 0)
+        counts = rows.count(places)
+        targets = {"tag.places": places, "tag.answers": rows.token_answers["tag"][places], "tag.counts": counts}
         if self.crf is not None:
-            counts = np.bincount(rows.row_of_token[places], minlength=len(rows.lengths))
-            targets["tag.table"] = np.full((len(counts), max(1, counts.max())), -1)
-            targets["tag.table"][np.arange(max(1, counts.max())) < counts[:, None]] = np.arange(len(places))
+            table = np.full((len(counts), max((1, *counts))), -1)
+            table[np.arange(table.shape[1]) < np.array(counts)[:, None]] = np.arange(len(places))
+            targets["tag.table"] = table
         return rows, targets
 
-    def logits(self, backbone: Backbone, batch: Batch) -> Tensor:
+    def logits(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         """(P, C)"""
-        vectors = backbone(batch).vectors[batch.targets["tag.places"]]
+        vectors = encoder(batch).vectors[batch.targets["tag.places"]]
         scores: Tensor = self.out(self.dropout(vectors))
         return scores
 
-    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
+    def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         """(P, 2): each word's best label, and its probability."""
-        logits = self.logits(backbone, batch).float()
+        logits = self.logits(encoder, batch).float()
         if self.crf is not None:
             return self.crf.decode(logits, batch.targets["tag.table"])
         chance, label = logits.softmax(1).max(1)
         return torch.stack([label.to(chance.dtype), chance], 1)
 
-    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
-        logits, answers = self.logits(backbone, batch).float(), batch.targets["tag.answers"]
+    def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
+        logits, answers = self.logits(encoder, batch).float(), batch.targets["tag.answers"]
         if self.crf is not None:
             loss = self.crf.loss(logits, answers, batch.targets["tag.table"])
         else:
@@ -336,10 +260,56 @@ class TagObjective(Objective):
         return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}
 
 
-def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:
-    """The first token that stands for a part of each word; -1: none, for the tokenizer dropped the word.
+def _read_conll(path: str, data: LabelledData, labelled: bool) -> tuple[list[TaggedText], list[Rejected]]:
+    sentences, rejected = read_conll(path, *_conll_columns(data), tags_needed=labelled)
+    examples = []
+    for sentence in sentences:
+        text, words = _join_words(sentence.words)
+        tags = [_to_bioes(tag) for tag in sentence.tags] if labelled else None
+        entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
+        examples.append(TaggedText(text, words, tags, entities, f"{sentence.file}, line {sentence.line}"))
+    return examples, rejected
 
-    Words that have no token of their own share the one they lie in: a tokenizer of Chinese words has fewer tokens than
+
+def _conll_columns(data: LabelledData) -> tuple[int, int]:
+    """The word's and the label's column in CoNLL files: --text and --label as numbers, else first and last."""
+    try:
+        return int(data.text or 1), int(data.label or -1)
+    except ValueError:
+        raise UserError("columns of CoNLL files have no names: give --text and --label as numbers") from None
+
+
+def _read_spans(path: str, data: LabelledData) -> tuple[list[TaggedText], list[Rejected]]:
+    given, rejected = read_spans(path, data.text or "text", data.label or "label")
+    examples = []
+    for row in given:
+        words = word_spans(row.text)
+        tags = [OUTSIDE] * len(words)
+        for start, stop, label in row.spans:
+            inside = [n for n, (a, b) in enumerate(words) if start < b and a < stop]
+            for n in inside:
+                tags[n] = f"{'B' if n == inside[0] else 'I'}-{label}"
+        examples.append(TaggedText(row.text, words, tags, list(row.spans), f"{row.file}, line {row.line}"))
+    return examples, rejected
+
+
+def _read_texts(path: str, data: LabelledData) -> tuple[list[TaggedText], list[Rejected]]:
+    """Texts without labels."""
+    records, rejected = read_table(path, {"text": data.text or "text"})
+    examples = []
+    for r in records:
+        text = as_text(r.fields["text"])
+        if text is None:
+            rejected.append(Rejected(r.file, r.line, "no text"))
+        else:
+            examples.append(TaggedText(text, word_spans(text), None, where=f"{r.file}, line {r.line}"))
+    return examples, rejected
+
+
+def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:
+    """The first token that covers a part of each word; -1: none, because the tokenizer dropped the word.
+
+    Words without a token of their own share the one they are in: a tokenizer of Chinese words has fewer tokens than
     there are characters.
     """
     found, token = list[int](), 0
@@ -353,14 +323,54 @@ def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:
     return found
 
 
-def _bioes(tag: str) -> str:
-    """BILOU's and BMES' own letters as those of BIOES."""
+def _to_bioes(tag: str) -> str:
+    """Replaces the letters of BILOU and BMES that BIOES does not have."""
     return {"L-": "E-", "U-": "S-", "M-": "I-"}.get(tag[:2], tag[:2]) + tag[2:]
 
 
-def _joined(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Words with a blank between them, and where each is."""
+def _join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
+    """The words with a space between them, and the span of each."""
     if not words:
         return "", []
     starts = np.concatenate([[0], np.cumsum([len(word) + 1 for word in words])[:-1]]).astype(int).tolist()
     return " ".join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=True)]
+
+
+def _entity_sets(
+    examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]
+) -> tuple[list[set[tuple[str, int, int]]], list[set[tuple[str, int, int]]]]:
+    """Right and found entities of each text, as characters."""
+    gold = [{(label, start, stop) for start, stop, label in e.entities or ()} for e in examples]
+    return gold, [{(f["label"], f["start"], f["end"]) for f in a["entities"]} for a in answers]
+
+
+def _frequent_errors(examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+    pairs = Counter(
+        (right, said)
+        for e, a in zip(examples, answers, strict=True)
+        for right, said in zip(e.tags or (), a["tags"], strict=True)
+        if right != said
+    )
+    rows = [(right, said, count) for (right, said), count in pairs.most_common(WORST)]
+    return [Table("Most frequent errors", ("right", "said", "words"), rows)]
+
+
+def _entity_details(examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+    gold, guessed = _entity_sets(examples, answers)
+    kinds = span_scores(gold, guessed).types.items()
+    table = [(kind, f.precision, f.recall, f.f1, f.support) for kind, f in kinds]
+    order = sorted(range(len(gold)), key=lambda n: -len(gold[n] ^ guessed[n]))
+    worst = [n for n in order[:WORST] if gold[n] ^ guessed[n]]
+    texts = [e.text for e in examples]
+    errors = [
+        (texts[n], _list_entities(texts[n], gold[n] - guessed[n]), _list_entities(texts[n], guessed[n] - gold[n]))
+        for n in worst
+    ]
+    return [
+        Table("Kinds of entities", ("kind", "precision", "recall", "F1", "entities"), table),
+        Table("Worst errors", ("text", "missed", "wrong"), errors),
+    ]
+
+
+def _list_entities(text: str, entities: set[tuple[str, int, int]]) -> str:
+    return "; ".join(f"{text[a:b]} ({kind})" for kind, a, b in sorted(entities, key=lambda e: e[1]))

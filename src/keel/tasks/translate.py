@@ -1,16 +1,16 @@
 """Translation: a text in one language becomes a text in another (or any text becomes another).
 
 In: two files line by line, or a table with the columns of source and translation. Learns: a decoder on top of any
-encoder, by teacher forcing: all places of a translation at once, each from the words before it. Out: the translation
-that beam search finds.
+encoder, by teacher forcing: all positions of a translation at once, each from the tokens before it. Out: the
+translation that beam search finds.
 
-decoder  transformer    looks at what was written and at all that was read (Vaswani et al. 2017)
-         rnn            one fixed vector stands for the text (Cho et al. 2014)
-         rnn-attention  a recurrent decoder that looks at all that was read (Bahdanau et al. 2015)
+decoder  transformer    attends to its own prefix and to all source tokens (Vaswani et al. 2017)
+         rnn            one fixed vector represents the source (Cho et al. 2014)
+         rnn-attention  a recurrent decoder that attends to all source tokens (Bahdanau et al. 2015)
 
 Notable choices
-- One vocabulary for both languages. Where the encoder's table of tokens learns and has the decoder's width, the decoder
-  reads and writes with it too (Press and Wolf 2017); elsewhere it has a table of its own.
+- One vocabulary for both languages. Where the encoder's embedding matrix is trainable and has the decoder's width, it
+  is also the decoder's input embedding and output layer (Press and Wolf 2017); elsewhere the decoder has its own.
 - BLEU and chrF are sacrebleu's (extra `translate`), on the texts as they are: cased, not tokenised.
 
 Shapes: R rows, Q tokens of all translations, W width, V vocabulary.
@@ -19,67 +19,65 @@ Shapes: R rows, Q tokens of all translations, W width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
+from keel.backbones.transformer import Transformer
+from keel.configs import TaskConfig
 from keel.errors import UserError
-from keel.interfaces import Backbone, Batch, Cut, Objective, Plot, Rows, Score, Table, Task, Tokenizer, Window
-from keel.layers.beam_search import search
+from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.cross_entropy import tied_cross_entropy
+from keel.layers.decoders.beam_search import search
+from keel.layers.decoders.rnn import RnnDecoder
+from keel.layers.decoders.transformer import TransformerDecoder
+from keel.layers.init_weights import init_glorot
 from keel.layers.position import Positions
-from keel.layers.rnn_decoder import RnnDecoder
-from keel.layers.start import start_as_glorot
-from keel.layers.transformer_decoder import TransformerDecoder
 from keel.metrics.translation import bleu, chrf, need_sacrebleu, sentence_chrf
+from keel.report_tables import Plot, Table
+from keel.tasks._judging import WORST, is_constant
 from keel.text.labelled import LabelledData, find_columns
 from keel.text.parallel import Pair, read_pairs, two_files
-from keel.text.tables import TABLES, Rejected, kind_of
-from keel.tokenizers.frame import frame
+from keel.text.tables import TABLES, kind_of
+from keel.tokenizers.special_tokens import frame
+from keel.values import Batch, Examples, Judgement, Rows, Score, TaskNeeds, Truncation, Window
 
-NOTHING = -1  # fills up the answers of shorter texts
-WORST = 20
+PADDING = -1  # after the last token of shorter texts
 MOST_PENALTY = 10.0
 
 
-class TranslateConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class TranslateConfig(TaskConfig):
     kind: Literal["translate"] = "translate"
     decoder: Literal["transformer", "rnn", "rnn-attention"] = "transformer"
     layers: int | None = Field(None, ge=1, description="of a Transformer's decoder; null: as many as the encoder has")
     dropout: float = Field(0.1, ge=0, lt=1, description="in the decoder")
-    smoothing: float = Field(0.1, ge=0, lt=1, description="share of an answer that is spread over all tokens")
-    longest: int = Field(256, ge=2, description="tokens of a translation at the most")
-    beam: int = Field(5, ge=1, description="candidates of the search; 1: always the likeliest token")
-    length_penalty: float = Field(0.6, ge=0, le=MOST_PENALTY, description="0: likelier texts win, which are shorter")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="share of an answer that is spread over all tokens")
+    max_length: int = Field(256, ge=2, description="tokens of a translation at the most")
+    beam_size: int = Field(5, ge=1, description="candidates of the search; 1: always the most probable token")
+    length_penalty: float = Field(
+        0.6, ge=0, le=MOST_PENALTY, description="0: more probable texts win, which are shorter"
+    )
 
 
 class Translate(Task):
     Config = TranslateConfig
-    headline = "bleu"
-    gist = "translation"
-    needs_table = True
-    alike = True
+    needs = TaskNeeds(group_by_length=True, full_embeddings=True)
+    config: TranslateConfig
+    data: LabelledData
 
-    def __init__(self, config: TranslateConfig, data: LabelledData) -> None:
-        self.config = config
-        self.data = data
-
-    def bind(self, path: str) -> Translate:
-        need_sacrebleu()  # not after an hour of training
-        if two_files(path) or kind_of(Path(path)) not in TABLES:
-            return self
-        return Translate(self.config, find_columns(path, self.data, ("text", "label")))
-
-    def read(self, path: str, labelled: bool = True) -> tuple[list[Pair], list[Rejected]]:
-        return read_pairs(path, self.data, labelled)
+    def read(self, path: str, labelled: bool = True) -> Examples:
+        data = self.data
+        if not two_files(path) and kind_of(Path(path)) in TABLES:
+            data = find_columns(path, data, ("text", "label"))
+        pairs, rejected = read_pairs(path, data, labelled)
+        return Examples(pairs, rejected, data)
 
     def example(self, given: Any) -> Pair:
         if not isinstance(given, str):
@@ -88,27 +86,28 @@ class Translate(Task):
             raise UserError("an empty text cannot be translated; leave it out")
         return Pair(given, None)
 
-    def settle(self, examples: Sequence[Pair]) -> Translate:
+    def fit_labels(self, examples: Sequence[Pair]) -> Self:
+        need_sacrebleu()  # not after an hour of training
         return self
 
     def objective(self, backbone: Backbone) -> TranslateObjective:
         return TranslateObjective(self.config, backbone)
 
-    def windows(self, examples: Sequence[Pair], tokenizer: Tokenizer) -> tuple[list[Window], Cut]:
-        """A source that is too long is cut behind; so is a translation to learn from."""
+    def windows(self, examples: Sequence[Pair], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
+        """One row for each example. A source that is too long loses its end; so does a translation to learn from."""
         if min(tokenizer.cls, tokenizer.sep) < 0:
             raise UserError("the tokenizer has no tokens that begin and end a text; translation needs both")
         sources = tokenizer.encode([e.text for e in examples])
-        listed = tokenizer.encode([e.answer or "" for e in examples])
-        answers = [np.where(ids < tokenizer.size, ids, tokenizer.unk) for ids in listed]  # what can be written
-        room, longest = self.data.length - 2, self.config.longest - 1
-        windows, cut = [], Cut()
+        encoded = tokenizer.encode([e.answer or "" for e in examples])
+        answers = [np.where(ids < tokenizer.size, ids, tokenizer.unk) for ids in encoded]  # ids the decoder can output
+        room, answer_room = self.data.length - 2, self.config.max_length - 1
+        windows, truncation = [], Truncation()
         for number, (ids, answer) in enumerate(zip(sources, answers, strict=True)):
-            lost = max(0, len(ids) - room) + max(0, len(answer) - longest)
-            cut += Cut(1, int(lost > 0), len(ids) + len(answer), lost)
-            answer = np.concatenate([[tokenizer.cls], answer[:longest], [tokenizer.sep]]).astype(np.int64)
+            lost = max(0, len(ids) - room) + max(0, len(answer) - answer_room)
+            truncation += Truncation(1, int(lost > 0), len(ids) + len(answer), lost)
+            answer = np.concatenate([[tokenizer.cls], answer[:answer_room], [tokenizer.sep]]).astype(np.int64)
             windows.append(Window(*frame(tokenizer, [ids[:room]]), number, {"translate": answer}, place=tokenizer))
-        return windows, cut
+        return windows, truncation
 
     def answer(
         self, examples: Sequence[Pair], windows: Sequence[Window], outputs: Sequence[np.ndarray]
@@ -119,55 +118,41 @@ class Translate(Task):
             answers.append({"translation": window.place.decode(ids).strip(), "score": float(output[0])})
         return answers
 
-    def score(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> dict[str, float]:
-        gold, said = [e.answer or "" for e in examples], [a["translation"] for a in answers]
-        return {"bleu": bleu(said, gold), "chrf": chrf(said, gold)}
-
-    def details(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-        scored = [
-            (sentence_chrf(a["translation"], e.answer or ""), e, a) for e, a in zip(examples, answers, strict=True)
-        ]
-        worst = sorted(scored, key=lambda one: one[0])[:WORST]
-        rows = [(f"{score:.1f}", e.text, e.answer, a["translation"], e.where) for score, e, a in worst]
-        return [Table("Worst translations", ("chrF", "source", "right", "said", "where"), rows)]
+    def judge(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> Judgement:
+        gold, said = [e.answer for e in examples], [a["translation"] for a in answers]
+        references = [text or "" for text in gold]
+        figures = {"bleu": bleu(said, references), "chrf": chrf(said, references)}
+        return Judgement(figures, "bleu", gold, is_constant(gold, said), partial(_details, examples, answers))
 
 
 class TranslateObjective(Objective):
     name = "translate"
-    searches = True
 
     def __init__(self, config: TranslateConfig, backbone: Backbone) -> None:
         super().__init__()
         self.config = config
-        given = backbone.config
-        width = getattr(given, "width", backbone.width)
-        self.width = width
+        self.width = backbone.config.width
+        self.decoder: Any  # both kinds have the same methods, each with its own view of the source
         if config.decoder == "transformer":
-            activation = getattr(given, "activation", "relu")
-            fitting = next(h for h in range(max(1, width // 64), 0, -1) if width % h == 0)
-            shape = SimpleNamespace(
-                width=width,
-                heads=getattr(given, "heads", fitting),
-                feed_forward=getattr(given, "feed_forward", None) or 4 * width,
-                activation=activation if activation in ("relu", "gelu") else "relu",
-                dropout=config.dropout,
-                attention_dropout=getattr(given, "attention_dropout", 0.0),
-                norm_epsilon=getattr(given, "norm_epsilon", 1e-5),
-            )
-            place: Any = getattr(given, "position", "sinusoid")
-            positions = Positions(place, width, shape.heads, config.longest)
-            layers = config.layers or max(1, given.layers)
-            self.decoder: Any = TransformerDecoder(shape, backbone.width, layers, positions)
+            shape = decoder_shape(backbone, config)
+            positions = Positions(shape.position, shape.width, shape.heads, config.max_length)
+            self.decoder = TransformerDecoder(shape, backbone.width, shape.layers, positions)
         else:
-            self.decoder = RnnDecoder(width, backbone.width, config.decoder == "rnn-attention", config.dropout)
-        self.table = None if _shares_table(backbone, width) else nn.Embedding(given.vocabulary, width)
-        self.aimed = config.decoder == "transformer" and self.table is None and getattr(backbone, "aimed", False)
-        self.bias = nn.Parameter(torch.zeros(given.vocabulary))
+            self.decoder = RnnDecoder(self.width, backbone.width, config.decoder == "rnn-attention", config.dropout)
+        vocabulary = backbone.config.vocabulary
+        self.table = None if _shares_table(backbone, self.width) else nn.Embedding(vocabulary, self.width)
+        self.fixed_offsets = (  # heads start by attending at fixed offsets, as those of the encoder did
+            config.decoder == "transformer"
+            and self.table is None
+            and isinstance(backbone, Transformer)
+            and backbone.offsets_initialised
+        )
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, Any]]:
-        """Translations end to end, longest first, and the row each belongs to; their last token is only a target."""
+        """Translations as a flat batch, longest first, and the row each belongs to; the last token is only a target."""
         targets = rows.answers["translate"]
-        lengths = (targets != NOTHING).sum(1) - 1
+        lengths = (targets != PADDING).sum(1) - 1
         order = np.argsort(-lengths, kind="stable")
         inside = np.arange(targets.shape[1] - 1) < lengths[order, None]
         return rows, {
@@ -176,90 +161,132 @@ class TranslateObjective(Objective):
             "translate.inputs": targets[order, :-1][inside],
             "translate.answers": targets[order, 1:][inside],
             "translate.positions": np.broadcast_to(np.arange(inside.shape[1]), inside.shape)[inside],
-            "translate.marks": (tokenizer.cls, tokenizer.sep),
+            "translate.begin_end": (tokenizer.cls, tokenizer.sep),
         }
 
-    def begin(self, generator: torch.Generator) -> None:
-        """As the encoder: where that one's heads are fresh and look at places, so do the decoder's."""
-        start_as_glorot(self, generator)
-        if self.aimed:
-            self.decoder.aim()
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Glorot's, as the encoder's."""
+        init_glorot(self, generator)
+        if self.fixed_offsets:
+            self.decoder.init_offsets()
 
-    def forward(self, backbone: Backbone, batch: Batch) -> dict[str, Score]:
-        found = self._written(backbone, batch)
+    def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
+        vectors = self._decode(encoder, batch)
         answers = batch.targets["translate.answers"]
-        loss, right = tied_cross_entropy(found, self._table(backbone), self.bias, answers, self._smoothing)
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        loss, right = tied_cross_entropy(vectors, self.token_embeddings(encoder), self.bias, answers, smoothing)
         return {self.name: Score(loss, right, len(answers))}
 
-    def logits(self, backbone: Backbone, batch: Batch) -> Tensor:
-        """(Q, V): at every place of the right translations, from what comes before it."""
-        return torch.addmm(self.bias, self._written(backbone, batch), self._table(backbone).t())
+    def logits(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
+        """(Q, V): at every position of the right translations, from the tokens before it."""
+        return torch.addmm(self.bias, self._decode(encoder, batch), self.token_embeddings(encoder).t())
 
-    @property
-    def _smoothing(self) -> float:
-        return self.config.smoothing if self.training else 0.0
-
-    def _written(self, backbone: Backbone, batch: Batch) -> Tensor:
+    def _decode(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         """(Q, W): by teacher forcing."""
         inputs, positions, order = (batch.targets[f"translate.{part}"] for part in ("inputs", "positions", "order"))
-        read = self._read(backbone, batch).pick(order)
-        found: Tensor = self.decoder(self._embed(backbone, inputs), positions, batch.targets["translate.lengths"], read)
-        return found
+        source = self.read_source(encoder, batch).pick(order)
+        lengths = batch.targets["translate.lengths"]
+        vectors: Tensor = self.decoder(self.embed(encoder, inputs), positions, lengths, source)
+        return vectors
 
-    def _read(self, backbone: Backbone, batch: Batch) -> Any:
-        vectors = backbone(batch).vectors
-        return self.decoder.read(vectors, batch.lengths, backbone.row_vectors(vectors, batch))
+    def read_source(self, encoder: CachedEncoder, batch: Batch) -> Any:
+        """The encoded rows as the decoder attends to them."""
+        vectors = encoder(batch).vectors
+        return self.decoder.read(vectors, batch.lengths, encoder.backbone.row_vectors(vectors, batch))
 
-    def _table(self, backbone: Backbone) -> Tensor:
-        return backbone.token_table() if self.table is None else self.table.weight
+    def token_embeddings(self, encoder: CachedEncoder) -> Tensor:
+        """(V, W)"""
+        return encoder.backbone.token_embeddings() if self.table is None else self.table.weight
 
-    def _embed(self, backbone: Backbone, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self._table(backbone)) * self.width**0.5
+    def embed(self, encoder: CachedEncoder, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.token_embeddings(encoder)) * self.width**0.5
 
-    def look(self, backbone: Backbone, batch: Batch) -> Tensor:
-        """(layers, heads, written, read): where the decoder looks, for a batch of one text."""
+    def attention_weights(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
+        """(layers, heads, translation tokens, source tokens), for a batch of one text."""
         if self.config.decoder == "rnn":
             raise UserError("this translator reads a text as one vector; it has no attention to look at")
         inputs, positions = batch.targets["translate.inputs"], batch.targets["translate.positions"]
-        given = self._embed(backbone, inputs), positions, batch.targets["translate.lengths"]
-        return torch.stack([weights[0] for weights in self.decoder.look(*given, self._read(backbone, batch))])
+        source = self.read_source(encoder, batch)
+        lengths = batch.targets["translate.lengths"]
+        layers = self.decoder.attention_weights(self.embed(encoder, inputs), positions, lengths, source)
+        return torch.stack([weights[0] for weights in layers])
 
-    def predict(self, backbone: Backbone, batch: Batch) -> Tensor:
-        """(R, 1 + longest): the score and the tokens of each translation, filled up with -1."""
-        begin, end = batch.targets["translate.marks"]
-        limits = [min(self.config.longest, 2 * length + 10) for length in batch.lengths]
-        rows = torch.arange(len(batch.lengths), device=batch.ids.device).repeat_interleave(self.config.beam)
+    def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
+        """(R, 1 + longest): the score and the tokens of each translation, padded with -1."""
+        begin, end = batch.targets["translate.begin_end"]
+        beam_size, device = self.config.beam_size, batch.ids.device
+        limits = [min(self.config.max_length, 2 * length + 10) for length in batch.lengths]
+        rows = torch.arange(len(batch.lengths), device=device).repeat_interleave(beam_size)
         with self.decoder.writing():
-            writer = Writer(self, backbone, self._read(backbone, batch).pick(rows))
-            found = search(
-                writer.step, limits, begin, end, self.config.beam, self.config.length_penalty, batch.ids.device
-            )
-        table = torch.full((len(found), 1 + max(len(ids) for ids, _ in found)), float(NOTHING))
+            scorer = NextTokenScorer(self, encoder, self.read_source(encoder, batch).pick(rows))
+            found = search(scorer.step, limits, begin, end, beam_size, self.config.length_penalty, device)
+        table = torch.full((len(found), 1 + max(len(ids) for ids, _ in found)), float(PADDING))
         for row, (ids, score) in zip(table, found, strict=True):
             row[: len(ids) + 1] = torch.tensor([score, *ids])
         return table
 
 
-class Writer:
-    """Tells beam search the chances of the next token. What was computed for the tokens before is kept."""
+class NextTokenScorer:
+    """Gives beam search the log-probabilities of the next token. The decoder caches what it computed for the prefix."""
 
-    def __init__(self, objective: TranslateObjective, backbone: Backbone, read: Any) -> None:
-        self.objective, self.backbone, self.read = objective, backbone, read
-        self.written = 0
+    def __init__(self, objective: TranslateObjective, encoder: CachedEncoder, source: Any) -> None:
+        self.objective, self.encoder, self.source = objective, encoder, source
+        self.length = 0  # of the prefix
 
     def step(self, tokens: Tensor, origin: Tensor | None, kept: Tensor | None) -> Tensor:
-        objective, beam = self.objective, self.objective.config.beam
+        objective, beam = self.objective, self.objective.config.beam_size
         if kept is not None:
-            self.read = self.read.pick((kept[:, None] * beam + torch.arange(beam, device=kept.device)).flatten())
+            self.source = self.source.pick((kept[:, None] * beam + torch.arange(beam, device=kept.device)).flatten())
         if origin is not None:
             objective.decoder.pick(origin)
-        embedded = objective._embed(self.backbone, tokens)
-        vectors = objective.decoder(embedded, torch.full_like(tokens, self.written), (1,) * len(tokens), self.read)
-        self.written += 1
-        return torch.addmm(objective.bias, vectors, objective._table(self.backbone).t()).log_softmax(1)
+        embedded = objective.embed(self.encoder, tokens)
+        vectors = objective.decoder(embedded, torch.full_like(tokens, self.length), (1,) * len(tokens), self.source)
+        self.length += 1
+        return torch.addmm(objective.bias, vectors, objective.token_embeddings(self.encoder).t()).log_softmax(1)
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    width: int
+    heads: int
+    feed_forward: int
+    activation: str
+    dropout: float
+    attention_dropout: float
+    norm_epsilon: float
+    layers: int
+    position: Literal["sinusoid", "learned", "rotary"]
+
+
+def decoder_shape(backbone: Backbone, config: TranslateConfig) -> DecoderShape:
+    """A Transformer's decoder like the encoder; usual values where the encoder's config lacks a key."""
+    given = backbone.config.model_dump()
+    width = backbone.config.width
+    fitting = next(heads for heads in range(max(1, width // 64), 0, -1) if width % heads == 0)
+    activation = given.get("activation", "relu")
+    return DecoderShape(
+        width=width,
+        heads=given.get("heads", fitting),
+        feed_forward=given.get("feed_forward") or 4 * width,
+        activation=activation if activation in ("relu", "gelu") else "relu",
+        dropout=config.dropout,
+        attention_dropout=given.get("attention_dropout", 0.0),
+        norm_epsilon=given.get("norm_epsilon", 1e-5),
+        layers=config.layers or max(1, backbone.config.layers),
+        position=given.get("position", "sinusoid"),
+    )
 
 
 def _shares_table(backbone: Backbone, width: int) -> bool:
-    """Whether the encoder has a table that learns and fits. A frozen encoder shows none."""
-    table = getattr(backbone, "tokens", None)
-    return isinstance(table, nn.Embedding) and table.embedding_dim == width
+    """Whether the encoder has a trainable embedding matrix of this width. A frozen encoder shows no parameter."""
+    if backbone.config.characters_read:
+        return False
+    table = backbone.token_embeddings()
+    return isinstance(table, nn.Parameter) and table.shape[1] == width
+
+
+def _details(examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
+    scored = [(sentence_chrf(a["translation"], e.answer or ""), e, a) for e, a in zip(examples, answers, strict=True)]
+    worst = sorted(scored, key=lambda one: one[0])[:WORST]
+    rows = [(f"{score:.1f}", e.text, e.answer, a["translation"], e.where) for score, e, a in worst]
+    return [Table("Worst translations", ("chrF", "source", "right", "said", "where"), rows)]

@@ -1,1 +1,1 @@
-"""Files to documents, documents to sentences. Knows nothing of tokens."""
+"""Reads files into documents, records and sentences. Knows nothing of tokens."""

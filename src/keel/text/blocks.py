@@ -1,11 +1,11 @@
-"""One file as bytes: decompressed, in blocks and in lines, with bounded memory.
+"""Reads one file as bytes: decompressed, in blocks or in lines, with bounded memory.
 
-In: a path, plain or .gz. Out: blocks of bytes without the UTF-8 byte-order mark; lines with their byte offset in the
-decompressed file. What cannot be read as text at all (binary, UTF-16, damaged gzip) raises `Unreadable`, after
-everything before the damage has been given.
+In: a path, plain or .gz. Out: blocks of bytes without the UTF-8 byte-order mark; or lines with their byte offset in the
+decompressed file. A file that is not text (binary, UTF-16, damaged gzip) raises `Unreadable`, after everything before
+the damage has been yielded.
 
-Notable choice: a line has no greatest length here. A long one comes in several parts, so that whoever reads decides
-what is too long for them: a .txt document never is, a JSON record is.
+Notable choice: there is no maximum line length. A long line is yielded in several parts, so that the caller decides
+what is too long: a .txt document never is, a JSON record can be.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import IO
 from keel.errors import UserError
 
 BLOCK = 1 << 18
-HEAD = 1 << 13  # a NUL byte within so many bytes makes a file binary
-PART = 1 << 20  # a line longer than this comes in parts
+HEAD = 1 << 13  # a file is binary if its first HEAD bytes contain a NUL
+PART = 1 << 20  # a line longer than this is yielded in parts
 
 
 class Unreadable(Exception):
     """The rest of the file is not text. The message is the reason, `kind: detail`."""
 
-    offset = 0  # where the line begins that could not be read to its end
+    offset = 0  # start of the line that could not be read to its end
 
 
-class Source:
-    """A file being read. `position` is how far it was read on disk, for progress."""
+class TextSource:
+    """A file being read. `position` is how many bytes of the file on disk have been read, for progress bars."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.position = 0
-        self.start = 0  # where the text begins: behind the byte-order mark, if there is one
+        self.start = 0  # where the text begins: after the byte-order mark, if there is one
 
     def blocks(self) -> Iterator[bytes]:
         try:
@@ -71,7 +71,7 @@ class Source:
 
     def _read(self, stream: IO[bytes] | gzip.GzipFile, raw: IO[bytes]) -> bytes:
         try:
-            # read1, because read would lose what came before the damage.
+            # read1, because read would discard the data before the damage.
             block = stream.read1(BLOCK) if isinstance(stream, gzip.GzipFile) else stream.read(BLOCK)
         except EOFError:
             raise Unreadable("damaged gzip: the file ends too early") from None
@@ -83,7 +83,7 @@ class Source:
         return block
 
     def lines(self) -> Iterator[tuple[int, bytes, bool]]:
-        """(offset, bytes without the newline, whether the line ends here). The last line may lack its newline."""
+        """Yields (offset, bytes without the newline, whether the line ends here). The last line may have no newline."""
         held: list[bytes] = []
         offset, size, within = -1, 0, False
         try:

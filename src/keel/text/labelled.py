@@ -1,9 +1,9 @@
-"""How labelled files become a task's rows: which columns hold what, how long a row is, what happens to long texts.
+"""The `data` section of a fine-tuning recipe: which columns hold what, how long rows are, what happens to long texts.
 
-In: the `data` section of a fine-tuning recipe. Out: tables with their columns found, or one line that lists them.
+In: the section and a labelled file. Out: the records of the file, or an error that lists its columns.
 
-Notable choice: columns that are not named are guessed from the usual names, and what was guessed is written into the
-recipe beside the result, so that no run depends on a guess twice.
+Notable choice: columns that are not named are guessed from common names, and the guess is written into the recipe that
+is saved with the result, so that no run depends on the same guess twice.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from keel.configs import Options
 from keel.errors import UserError
 from keel.text.long_text import LongText
 from keel.text.tables import Record, Rejected, column_names, kind_of, read_table
 
-USUAL = {
+COMMON_NAMES = {
     "text": ("text", "sentence", "sentence1", "text_a", "question1", "premise", "#1 String", "content", "review"),
     "pair": ("pair", "text_pair", "sentence2", "text_b", "question2", "hypothesis", "#2 String"),
     "label": ("label", "labels", "class", "category", "score", "similarity", "gold_label", "Quality"),
 }
 
 
-class LabelledData(BaseModel):
-    # A column's number may be written as a number.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+class LabelledData(Options):
+    # Numbers are coerced, so that a column can be given as 1 instead of "1".
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    length: int = Field(128, ge=8, description="tokens in a row at most")
+    length: int = Field(128, ge=8, description="maximum number of tokens in a row")
     long: LongText = LongText()
     text: str | None = Field(None, description="column of the text: a name, or a number in a file without header")
     pair: str | None = Field(None, description="column of the second text, if there are two")
@@ -38,27 +39,29 @@ class LabelledData(BaseModel):
 
 
 def as_text(value: Any) -> str | None:
-    """A field as text; None: it holds none (null, a list, an object)."""
+    """A field as text; None if it has none (null, a list, an object)."""
     return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
 
 
 def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> LabelledData:
-    """The data section with every column named that can be; `pair` may stay absent."""
-    wanted = {role: getattr(data, role) for role in roles}
+    """The data section with the columns of these roles filled in, as far as they can be guessed."""
+    named = data.model_dump()
+    wanted = {role: named[role] for role in roles}
     numbered = any(str(name or "").isdecimal() for name in wanted.values())
     if all(wanted.values()) or numbered or kind_of(Path(path)) == ".txt":
         return data
     known = column_names(path)
-    # A second text is guessed only together with the first: whoever names one column has chosen.
+    # A second text is guessed only together with the first: a user who names the text column has chosen.
     open_roles = [r for r in roles if not wanted[r] and not (r == "pair" and wanted.get("text"))]
-    found = {r: next((name for name in USUAL[r] if name in known), None) for r in open_roles}
-    return data.model_copy(update={r: name for r, name in found.items() if name})
+    guesses = {r: next((name for name in COMMON_NAMES[r] if name in known), None) for r in open_roles}
+    return data.model_copy(update={r: name for r, name in guesses.items() if name})
 
 
 def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> tuple[list[Record], list[Rejected]]:
-    """The rows of a file with the fields of these roles; `text` and, if asked for, `label` must be known columns."""
-    columns: dict[str, Any] = {role: getattr(data, role) for role in roles}
-    if kind_of(Path(path)) == ".txt":  # which has texts and nothing else; who wants more is told so
+    """The records of a file with a field for each role. Only the column of `pair` may be unknown."""
+    named = data.model_dump()
+    columns: dict[str, Any] = {role: named[role] for role in roles}
+    if kind_of(Path(path)) == ".txt":  # it has only texts; `read_table` raises if more is wanted
         columns = {"text": "text"} | {role: role for role in roles if columns[role] or role == "label"}
     for role, name in columns.items():
         if name is None and role != "pair":

@@ -1,10 +1,10 @@
-"""Parallel texts: a text and its translation, from two files or from one table.
+"""Reads parallel texts: texts with their translations, from two files or from one table.
 
-In: `train.en,train.de` (line n of one is line n of the other; each also .gz), or one .tsv, .csv or .jsonl with a column
-for each side. Out: pairs, and the rows that cannot be used with their reasons.
+In: `train.en,train.de` (line n of one translates line n of the other; each also .gz), or one .tsv, .csv or .jsonl with
+a column for each side. Out: pairs, and the rows that cannot be used with their reasons.
 
-Notable choice: two files of different length are refused as a whole. A missing line anywhere moves all that follow, and
-every pair behind it would teach a wrong translation.
+Notable choice: two files of different length are refused as a whole. A missing line shifts all lines after it, and
+every pair from there on would teach a wrong translation.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ COLUMNS = (".csv", ".tsv", ".jsonl")  # tables that can have a column for each s
 @dataclass(frozen=True)
 class Pair:
     text: str
-    answer: str | None  # its translation; None: not known
+    answer: str | None  # its translation, None if not known
     where: str = ""
 
 
 def two_files(path: str) -> tuple[str, str] | None:
-    """The two files of `a,b`; None: it is one file."""
+    """The two files of `a,b`; None if the path is one file."""
     if "," not in path or Path(path).exists():
         return None
-    parts = path.split(",")  # a name may have commas of its own
-    ways = [(",".join(parts[:n]), ",".join(parts[n:])) for n in range(1, len(parts))]
-    return next((way for way in ways if all(Path(name).exists() for name in way)), ways[0])
+    parts = path.split(",")  # a file name may contain commas itself
+    splits = [(",".join(parts[:n]), ",".join(parts[n:])) for n in range(1, len(parts))]
+    return next((split for split in splits if all(Path(name).exists() for name in split)), splits[0])
 
 
 def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
-    """`translated`: whether the translations are wanted too."""
+    """The pairs of a file or of two. `translated`: whether to read the translations too."""
     names = two_files(path)
     if names is None:
         return _from_table(path, data, translated)
@@ -51,7 +51,7 @@ def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pa
         shorter, longer = (0, 1) if len(left) < len(right) else (1, 0)
         count = min(len(left), len(right))
         raise UserError(
-            f"{names[longer]}, line {count + 1}: has no counterpart, for {names[shorter]} ends with line {count}; "
+            f"{names[longer]}, line {count + 1}: has no counterpart, because {names[shorter]} ends with line {count}; "
             "line n of one file must translate line n of the other"
         )
     pairs, rejected = [], []
@@ -65,8 +65,8 @@ def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pa
 
 
 def _from_table(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
-    if not translated and kind_of(Path(path)) not in TABLES:  # one side of two files: whatever.en
-        return _alone(path)
+    if not translated and kind_of(Path(path)) not in TABLES:  # one of two files, such as test.en
+        return _source_only(path)
     if translated and kind_of(Path(path)) not in COLUMNS:
         check_file(Path(path))
         raise UserError(
@@ -86,7 +86,7 @@ def _from_table(path: str, data: LabelledData, translated: bool) -> tuple[list[P
     return pairs, rejected
 
 
-def _alone(path: str) -> tuple[list[Pair], list[Rejected]]:
+def _source_only(path: str) -> tuple[list[Pair], list[Rejected]]:
     pairs, rejected = [], []
     for number, text in enumerate(_lines(path), 1):
         reason, _ = _fault(text, None)
@@ -105,7 +105,7 @@ def _lines(name: str) -> list[str]:
 
 
 def _fault(text: str, answer: str | None) -> tuple[str, int]:
-    """Why a pair cannot be used, and on which side; "" if it can."""
+    """Why a pair cannot be used and which side is at fault; "" if it can be used."""
     for side, (name, value) in enumerate((("source", text), ("translation", answer))):
         if value is None:
             continue

@@ -1,17 +1,17 @@
-"""Files to documents: .txt, .jsonl, .csv and .tsv, each also .gz.
+"""Reads documents from files: .txt, .jsonl, .csv and .tsv, each also .gz.
 
 In: files, folders, globs. Out: `Piece`s of documents in the order of the files, with bounded memory, and for every
-document that cannot be had a piece that says why (`kind: detail`). Nothing is dropped silently.
+document that cannot be read a piece that says why (`kind: detail`). Nothing is dropped silently.
 
-.txt       one document per file, per line, or per paragraph (blank lines between), of any length. A file given by its
-           name may end in a language instead: train.en
+.txt       one document per file, per line, or per paragraph (separated by blank lines), of any length. A file that is
+           given by its name may also end in a language code: train.en
 .jsonl     the string under the key `column` of each line
-.csv .tsv  `column` by its name in the header row; a number counts columns from 1 and means there is no header row.
-           .csv is the excel dialect (quoted fields may hold newlines), .tsv has no quoting at all
+.csv .tsv  the column named `column` in the header row; a number counts columns from 1 and means there is no header row.
+           .csv is the excel dialect (quoted fields may contain newlines), .tsv has no quoting at all
 
 Notable choices
-- Bytes are decoded document by document, so invalid UTF-8 costs one document and not the rest of the file.
-- A long document is cut into pieces by its text alone, never by how it was read: same text, same pieces.
+- Bytes are decoded document by document, so invalid UTF-8 rejects one document and not the rest of the file.
+- Where a long document is cut into pieces depends on its text alone, not on how it was read: same text, same pieces.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keel.errors import UserError
-from keel.text.blocks import PART, Source, Unreadable
+from keel.text.blocks import PART, TextSource, Unreadable
 from keel.text.records import check_column, decode, json_texts, not_utf8, table_texts
 
 PIECE_CHARACTERS = 1 << 20
@@ -36,7 +36,7 @@ _LANGUAGES = (
 )
 LANGUAGE_SUFFIXES = frozenset(f".{code}" for code in _LANGUAGES.split())
 DOCUMENTS = ("auto", "file", "line", "paragraph")
-CUT_WINDOW = 20_000  # a piece may be shorter by so many characters, to end where a sentence or a word does
+CUT_WINDOW = 20_000  # characters by which a piece may be shortened to end with a sentence or a word
 
 _SENTENCE_END = re.compile(r"[.!?]\s|[。！？；]")
 
@@ -51,45 +51,45 @@ class Piece:
     offset: int  # byte offset of the document in the decompressed file
     first: bool
     last: bool
-    rejected: str = ""  # why the document is dropped; pieces of it already given are to be forgotten
-    position: int = 0  # how many bytes of the file on disk were read so far
+    rejected: str = ""  # why the document is rejected; its earlier pieces must be discarded
+    position: int = 0  # how many bytes of the file on disk have been read
 
 
 def find_files(paths: Sequence[str]) -> list[Path]:
-    """The files meant, each once: paths in the order given, what is in a folder or matches a glob sorted."""
-    found: dict[Path, None] = {}
-    for given in paths:
-        path = Path(given)
+    """The files that the paths name, each once: in the given order, sorted within a folder or a glob."""
+    files: dict[Path, None] = {}  # an ordered set
+    for name in paths:
+        path = Path(name)
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.is_file() and _suffix(p) in SUFFIXES)
             if not inside:
-                raise UserError(f"{given}: no file in this folder ends in {_known()}; give a folder that has some")
-            found |= dict.fromkeys(inside)
+                raise UserError(f"{name}: no file in this folder ends in {_known()}; give a folder that has some")
+            files |= dict.fromkeys(inside)
         elif path.exists():
             if not _kind(path):
-                raise UserError(f"{given}: unknown kind of file; Keel reads {_known()}, and texts named train.en or so")
-            found[path] = None
+                raise UserError(f"{name}: unknown kind of file; Keel reads {_known()}, and texts named like train.en")
+            files[path] = None
         else:
-            found |= dict.fromkeys(_matching(given))
-    if not found:
+            files |= dict.fromkeys(_matching(name))
+    if not files:
         raise UserError(f"no text was given; name files, folders or globs of {_known()}")
-    return list(found)
+    return list(files)
 
 
-def _matching(given: str) -> list[Path]:
-    if any(sign in given for sign in "*?["):
-        matches = [Path(name) for name in glob.glob(given, recursive=True)]  # noqa: PTH207 - absolute patterns too
+def _matching(pattern: str) -> list[Path]:
+    if any(sign in pattern for sign in "*?["):
+        matches = [Path(name) for name in glob.glob(pattern, recursive=True)]  # noqa: PTH207 - absolute patterns too
         files = [p for m in matches for p in (m.rglob("*") if m.is_dir() else [m])]
-        wanted = {*SUFFIXES, _suffix(Path(given))} if _kind(Path(given)) else SUFFIXES  # *.en
+        wanted = {*SUFFIXES, _suffix(Path(pattern))} if _kind(Path(pattern)) else SUFFIXES  # *.en
         readable = sorted({p for p in files if p.is_file() and _suffix(p) in wanted})
         if not readable:
-            raise UserError(f"{given}: matches no file that ends in {_known()}; check the pattern")
+            raise UserError(f"{pattern}: matches no file that ends in {_known()}; check the pattern")
         return readable
-    path = Path(given)
+    path = Path(pattern)
     neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, neighbours, n=3)
     hint = f"did you mean {' or '.join(str(path.parent / name) for name in near)}?" if near else "check the path"
-    raise UserError(f"{given}: no such file or folder; {hint}")
+    raise UserError(f"{pattern}: no such file or folder; {hint}")
 
 
 def _suffix(path: Path) -> str:
@@ -97,7 +97,7 @@ def _suffix(path: Path) -> str:
 
 
 def _kind(path: Path) -> str:
-    """The suffix that says how to read it, without .gz; empty if it is none of ours."""
+    """The suffix that says how to read the file, without .gz; empty if Keel does not read it."""
     suffix = _suffix(path)
     return ".txt" if suffix in LANGUAGE_SUFFIXES else suffix if suffix in SUFFIXES else ""
 
@@ -109,7 +109,7 @@ def _known() -> str:
 def read(
     files: Sequence[Path], documents: str = "auto", column: str = "text", start: tuple[int, int] = (0, 0)
 ) -> Iterator[Piece]:
-    """All documents of all files. `start` = (index of the file, ordinal of the document) to go on from."""
+    """All documents of all files. `start`: (index of the file, ordinal of the document) to resume from."""
     if documents not in DOCUMENTS:
         raise UserError(f"documents = '{documents}'; choose one of {', '.join(DOCUMENTS)}")
     for path in files:
@@ -127,7 +127,7 @@ def _read(files: Sequence[Path], documents: str, column: str, start: tuple[int, 
 
 
 def _read_file(path: Path, documents: str, column: str) -> Iterator[Piece]:
-    source = Source(path)
+    source = TextSource(path)
     kind = _kind(path)
     if kind == ".jsonl":
         pieces = _read_records(source, json_texts(source, column))
@@ -145,10 +145,10 @@ def _read_file(path: Path, documents: str, column: str) -> Iterator[Piece]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# .txt: documents of any length, as parts of bytes (offset, bytes, whether the document ends here)
+# .txt: documents of any length, in parts: (offset, bytes, whether the document ends here)
 
 
-def _whole_file(source: Source) -> Iterator[tuple[int, bytes, bool]]:
+def _whole_file(source: TextSource) -> Iterator[tuple[int, bytes, bool]]:
     offset = -1
     for block in source.blocks():
         offset = source.start if offset < 0 else offset
@@ -158,13 +158,13 @@ def _whole_file(source: Source) -> Iterator[tuple[int, bytes, bool]]:
         yield offset, b"", True
 
 
-def _lines(source: Source) -> Iterator[tuple[int, bytes, bool]]:
+def _lines(source: TextSource) -> Iterator[tuple[int, bytes, bool]]:
     for offset, line, ended in source.lines():
         yield offset, line.removesuffix(b"\r") if ended else line, ended
 
 
-def _paragraphs(source: Source) -> Iterator[tuple[int, bytes, bool]]:
-    """Lines gathered until a blank one. Parts stay near PART bytes, so a paragraph may be of any length."""
+def _paragraphs(source: TextSource) -> Iterator[tuple[int, bytes, bool]]:
+    """Joins lines up to the next blank one, in parts of about PART bytes, so that a paragraph may be of any length."""
     held: list[bytes] = []
     size, start, within, in_line = 0, 0, False, False
     try:
@@ -175,7 +175,7 @@ def _paragraphs(source: Source) -> Iterator[tuple[int, bytes, bool]]:
                     yield start, b"".join(held), True
                 held, size, within = [], 0, False
                 continue
-            joined = (held or within) and not in_line  # to the line before, by its newline
+            joined = (held or within) and not in_line  # a newline separates it from the line before
             start = start if held else offset - bool(joined)
             held += (b"\n", line) if joined else (line,)
             in_line = not ended
@@ -183,7 +183,7 @@ def _paragraphs(source: Source) -> Iterator[tuple[int, bytes, bool]]:
             if size > PART:
                 part = b"".join(held)
                 yield start, part, False
-                start += len(part)  # where the document's end stands, should nothing follow
+                start += len(part)  # the offset of the document's end, if nothing follows
                 held, size, within = [], 0, True
     except Unreadable as unreadable:
         unreadable.offset = start if held else unreadable.offset
@@ -192,13 +192,13 @@ def _paragraphs(source: Source) -> Iterator[tuple[int, bytes, bool]]:
         yield start, b"".join(held), True
 
 
-def _read_parts(source: Source, parts: Iterator[tuple[int, bytes, bool]]) -> Iterator[Piece]:
+def _read_parts(source: TextSource, parts: Iterator[tuple[int, bytes, bool]]) -> Iterator[Piece]:
     """Decodes parts and cuts them into pieces, one document at a time."""
     file, ordinal = str(source.path), 0
     document: _LongDocument | None = None
     try:
         for offset, data, ended in parts:
-            if document is None and ended and len(data) <= PIECE_CHARACTERS:  # nearly all documents of most files
+            if document is None and ended and len(data) <= PIECE_CHARACTERS:  # the common case
                 text, reason = decode(data, offset)
                 yield Piece(text, file, ordinal, offset, True, True, reason, source.position)
                 ordinal += 1
@@ -215,15 +215,15 @@ def _read_parts(source: Source, parts: Iterator[tuple[int, bytes, bool]]) -> Ite
 
 
 class _LongDocument:
-    """A document that comes in parts: decoded as it comes, held back until a whole piece is there."""
+    """A document that arrives in parts: decoded incrementally and buffered until a whole piece is complete."""
 
-    def __init__(self, source: Source, ordinal: int, offset: int) -> None:
+    def __init__(self, source: TextSource, ordinal: int, offset: int) -> None:
         self.source = source
         self.ordinal = ordinal
         self.offset = offset
         self.decoder = codecs.getincrementaldecoder("utf-8")()
         self.text = ""
-        self.given = False
+        self.emitted = False  # whether a piece of it has been yielded
         self.rejected = False
 
     def add(self, data: bytes, offset: int, ended: bool) -> Iterator[Piece]:
@@ -238,19 +238,19 @@ class _LongDocument:
             return
         while len(self.text) > PIECE_CHARACTERS:
             cut = _cut(self.text)
-            yield from self._give(self.text[:cut], last=False)
+            yield from self._emit(self.text[:cut], last=False)
             self.text = self.text[cut:]
         if not ended:
             return
-        if self.given or self.text.strip():
-            yield from self._give(self.text, last=True)
+        if self.emitted or self.text.strip():
+            yield from self._emit(self.text, last=True)
         else:
             yield from self.reject("empty")
 
-    def _give(self, text: str, last: bool) -> Iterator[Piece]:
+    def _emit(self, text: str, last: bool) -> Iterator[Piece]:
         if last or not text.isspace():
             yield self._piece(text, last, "")
-            self.given = True
+            self.emitted = True
 
     def reject(self, reason: str) -> Iterator[Piece]:
         if not self.rejected:
@@ -259,12 +259,12 @@ class _LongDocument:
 
     def _piece(self, text: str, last: bool, reason: str) -> Piece:
         source = self.source
-        first = not self.given
+        first = not self.emitted
         return Piece(text, str(source.path), self.ordinal, self.offset, first, last, reason, source.position)
 
 
 def _cut(text: str) -> int:
-    """Where to end a piece: the last newline, else sentence end, else white space before PIECE_CHARACTERS."""
+    """Where to end a piece: after the last newline, else sentence end, else white space before PIECE_CHARACTERS."""
     low = max(1, PIECE_CHARACTERS - CUT_WINDOW)
     newline = text.rfind("\n", low, PIECE_CHARACTERS)
     if newline >= 0:
@@ -278,10 +278,10 @@ def _cut(text: str) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# .jsonl, .csv, .tsv: records parsed as a whole, as (offset, text, reason to reject)
+# .jsonl, .csv, .tsv: records, parsed as a whole: (offset, text, reason to reject it)
 
 
-def _read_records(source: Source, records: Iterator[tuple[int, str, str]]) -> Iterator[Piece]:
+def _read_records(source: TextSource, records: Iterator[tuple[int, str, str]]) -> Iterator[Piece]:
     file = str(source.path)
     for ordinal, (offset, text, reason) in enumerate(records):
         if not reason and (not text or text.isspace()):

@@ -1,11 +1,14 @@
-"""Files of records to texts: .jsonl, .csv, .tsv.
+"""Reads texts from files of records: .jsonl, .csv, .tsv.
 
-In: a file's lines. Out: (offset of the record, its text, or else the reason to reject it), one for each record.
+In: the lines of a file. Out: (offset of the record, its text, reason to reject it) for each record; the text or the
+reason is empty.
 
 Notable choices
-- A record is parsed as a whole; one beyond RECORD_BYTES is rejected, since parsing takes several times its size in
-  memory. After a row that is too long, as one with a quote never closed, reading goes on with the next line.
-- Tables are decoded with invalid bytes kept as lone surrogates, so that they cost their row and not the parser's place.
+- A record is parsed as a whole. One larger than RECORD_BYTES is rejected, because parsing takes several times its size
+  in memory. After a row that is too long (for example because of an unclosed quote), reading continues with the next
+  line.
+- Tables are decoded with invalid bytes kept as lone surrogates, so that an invalid byte rejects its row and does not
+  stop the parser.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import UserError
-from keel.text.blocks import Source, Unreadable
+from keel.text.blocks import TextSource, Unreadable
 
 RECORD_BYTES = 32 << 20
 
@@ -27,7 +30,7 @@ UNPAIRED = re.compile("[\ud800-\udfff]")
 
 
 def decode(data: bytes, offset: int) -> tuple[str, str]:
-    """The text and no reason, or no text and the reason."""
+    """The text and an empty reason, or an empty text and the reason to reject it."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -39,8 +42,8 @@ def not_utf8(byte: int, offset: int) -> str:
     return f"invalid UTF-8: byte 0x{byte:02x} at offset {offset}"
 
 
-def _records(source: Source) -> Iterator[tuple[int, bytes | None]]:
-    """(offset, line), or None in place of a line that is too long: bytes beyond the limit are read and forgotten."""
+def _records(source: TextSource) -> Iterator[tuple[int, bytes | None]]:
+    """Yields (offset, line), with None for a line that is too long: its bytes are read and discarded."""
     held: list[bytes] = []
     size, start = 0, 0
     try:
@@ -62,7 +65,7 @@ def _records(source: Source) -> Iterator[tuple[int, bytes | None]]:
         raise
 
 
-def json_texts(source: Source, column: str) -> Iterator[tuple[int, str, str]]:
+def json_texts(source: TextSource, column: str) -> Iterator[tuple[int, str, str]]:
     try:
         for offset, line in _records(source):
             yield offset, *_json_text(line, offset, column)
@@ -90,7 +93,7 @@ def _json_text(line: bytes | None, offset: int, column: str) -> tuple[str, str]:
 
 
 def json_object(decoded: str) -> tuple[dict[str, Any], str]:
-    """The object and no reason, or no object and the reason."""
+    """The object and an empty reason, or an empty object and the reason to reject it."""
     try:
         record = json.loads(decoded)
     except (ValueError, RecursionError) as error:
@@ -110,12 +113,12 @@ class _RecordTooLong(Exception):
 
 
 class _RowLines:
-    """Lines for csv.reader, and what it does not tell: where a row began and whether the file ended within it.
+    """Lines for csv.reader, and what the reader does not report: where a row began and whether the file ended in it.
 
-    An object and not a generator, because it must go on after raising.
+    An object and not a generator, because it must continue after raising.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self.records = _records(source)
         self.begin_row()
 
@@ -135,12 +138,12 @@ class _RowLines:
         self.size += len(line or b"")
         if line is None or self.size > RECORD_BYTES:
             raise _RecordTooLong
-        # Invalid bytes survive as lone surrogates, so that they cost their row only, and only if in its text.
+        # Invalid bytes are kept as lone surrogates: they reject only their own row, and only if they are in its text.
         return line.decode("utf-8", "surrogateescape") + "\n"
 
 
-def _rows(source: Source, kind: str) -> Iterator[tuple[int, list[str], str]]:
-    """(offset, fields, reason to reject the row)."""
+def _rows(source: TextSource, kind: str) -> Iterator[tuple[int, list[str], str]]:
+    """Yields (offset, fields, reason to reject the row)."""
     csv.field_size_limit(max(csv.field_size_limit(), RECORD_BYTES))
     lines = _RowLines(source)
     reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -164,7 +167,7 @@ def _rows(source: Source, kind: str) -> Iterator[tuple[int, list[str], str]]:
         yield lines.start, fields, reason
 
 
-def table_texts(source: Source, column: str, kind: str) -> Iterator[tuple[int, str, str]]:
+def table_texts(source: TextSource, column: str, kind: str) -> Iterator[tuple[int, str, str]]:
     rows = _rows(source, kind)
     place = int(column) - 1 if column.isdecimal() else -1
     if place < 0:
@@ -189,12 +192,12 @@ def _field(fields: list[str], place: int, offset: int) -> tuple[str, str]:
 
 
 def check_column(path: Path, kind: str, column: str) -> None:
-    """Refuses a column that is not in the header, before hours are spent on the files before this one."""
+    """Raises if the column is not in the header, before hours are spent on the files that come first."""
     if column.isdecimal():
         if int(column) < 1:
             raise UserError(f"column = {column}; columns are counted from 1")
         return
-    rows = _rows(Source(path), kind)
+    rows = _rows(TextSource(path), kind)
     _, header, reason = next(rows, (0, [], "empty"))
     if reason and next(rows, None):
         raise UserError(f"{path}: its header row cannot be read ({reason}); repair it, or give --column a number")

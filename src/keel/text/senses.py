@@ -1,9 +1,9 @@
-"""Words with their senses: .jsonl with a text, where a word stands in it, and which of its senses it has there.
+"""Reads words with their senses: .jsonl with a text, the position of a word in it, and the sense the word has there.
 
     {"text": "We sat on the bank of the river.", "start": 14, "end": 18, "word": "bank", "sense": "bank/shore"}
 
-In: a file (a .csv or .tsv with these columns will do too). Out: the occurrences, and the rows that cannot be used with
-their reasons. `word` may be left out: it is then the text from `start` to `end`, in lower case.
+In: a file (also a .csv or .tsv with these columns). Out: the occurrences, and the rows that cannot be used with their
+reasons. `word` is optional; its default is the text from `start` to `end`, in lower case.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ class Occurrence:
 def read_senses(path: str) -> tuple[list[Occurrence], list[Rejected]]:
     named = "word" in column_names(path)
     records, rejected = read_table(path, {name: name for name in (*COLUMNS, *(["word"] if named else []))})
-    found = []
+    occurrences = []
     for record in records:
         occurrence, reason = _occurrence(record.fields)
         if occurrence is None:
             rejected.append(Rejected(record.file, record.line, reason))
         else:
-            found.append(occurrence)
-    return found, rejected
+            occurrences.append(occurrence)
+    return occurrences, rejected
 
 
 def _occurrence(fields: dict[str, Any]) -> tuple[Occurrence | None, str]:
     text, sense = as_text(fields["text"]), as_text(fields["sense"])
     if text is None or not sense:
         return None, "no text, or no sense"
-    places = [fields["start"], fields["end"]]
-    if any(isinstance(place, bool) or not str(place).isdecimal() for place in places):
+    bounds = [fields["start"], fields["end"]]
+    if any(isinstance(bound, bool) or not str(bound).isdecimal() for bound in bounds):
         return None, "start and end must be whole numbers"
-    start, end = map(int, places)
+    start, end = map(int, bounds)
     if not start < end <= len(text):
         return None, f"characters {start} to {end} are not in a text of {len(text)}"
     if not text[start:end].strip():

@@ -1,13 +1,13 @@
-"""Documents to sentences, English and Chinese, also mixed.
+"""Splits documents into sentences: English, Chinese, and mixtures of both.
 
 In: text. Out: its sentences in order, without the white space around them; no other character is lost.
 
-A newline always ends a sentence. `. ! ?` end one before white space unless a lower-case letter follows or the word
-before is an abbreviation; `。！？；` and `…` end one at once. Quotes and brackets that close after the stop stay.
+A newline always ends a sentence. `. ! ?` end one before white space, unless a lower-case letter follows or the word
+before is an abbreviation; `。！？；` and `…` end one immediately. Closing quotes and brackets stay with the stop.
 
 Notable choices
-- Rules, no model: this runs over every byte of a corpus, and a wrong cut costs a training row little. Candidates come
-  from one regular expression; only they (one in some hundred characters) are looked at in Python.
+- Rules instead of a model: this runs over every byte of a corpus, and a wrong split does little harm to a training row.
+  One regular expression finds the candidates; only these (one in some hundred characters) are examined in Python.
 - Abbreviations that may also end a sentence (U.S., Inc., initials) end one only before a word that commonly starts one.
 """
 
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import re
 
-LONGEST = 2000  # characters; what is longer (tables, logs, no punctuation) is cut at white space
+LONGEST = 2000  # characters; longer sentences (tables, logs, text without punctuation) are cut at white space
 
 _CHINESE = "。！？；｡"
 _CLOSING = "\"'”’»)\\]}』」）】》〉］｝"
 _OPENING = "\"'“‘«([{『「（【《〈"
 _RUN = f"[.!?…{_CHINESE}{_CLOSING}]*+"
-# A Chinese stop, or another one before white space (but not before a lower-case letter) or before a wide character.
+# A Chinese stop; or another stop before white space (but not before a lower-case letter) or before a wide character.
 _STOP = re.compile(rf"[.!?…{_CHINESE}](?:(?<=[{_CHINESE}]){_RUN}\s*+|{_RUN}(?:\s++(?![a-z])|(?=[^\x00-\u2e7f])|\Z))")
 _NEXT_WORD = re.compile(rf"[{re.escape(_OPENING)}]*(\w*)")
 
@@ -70,13 +70,13 @@ def split(text: str) -> list[str]:
 
 def _abbreviated(line: str, start: int, stop: int, end: int) -> bool:
     """Whether the full stop at `stop` belongs to the word before it and does not end the sentence at `end`."""
-    if end == stop + 1 or line[stop + 1] in ".!?…":  # the line's end or a wide character (3.中); an ellipsis
+    if end == stop + 1 or line[stop + 1] in ".!?…":  # end of line or a wide character (3.中); an ellipsis
         return end == stop + 1 < len(line)
     begin = max(start, line.rfind(" ", start, stop) + 1)
-    if stop - begin > _LONGEST_ABBREVIATION + 2:  # as are nearly all
+    if stop - begin > _LONGEST_ABBREVIATION + 2:  # the common case: too long for an abbreviation
         return False
     word = line[begin:stop].lstrip(_OPENING)
-    if word.isdecimal():  # `1. Introduction` at a sentence's start is a number, not an end
+    if word.isdecimal():  # `1. Introduction` at the start of a sentence is a number, not an end
         return len(word) <= 3 and not line[start : stop - len(word)].strip()
     kind = _ABBREVIATIONS.get(word, 0)
     if not kind and ("." in word or (len(word) == 1 and word.isupper())):  # U.S, J
@@ -89,7 +89,7 @@ def _abbreviated(line: str, start: int, stop: int, end: int) -> bool:
 
 
 def _shorten(sentence: str) -> list[str]:
-    """Cuts at the last white space before LONGEST, or right there if there is none."""
+    """Cuts at the last white space before LONGEST characters, or exactly there if there is none."""
     parts = []
     while len(sentence) > LONGEST:
         space = max(sentence.rfind(sign, 1, LONGEST + 1) for sign in " \t\u3000\u00a0")

@@ -1,15 +1,16 @@
-"""Questions about passages, with answers marked in them: SQuAD 1 and 2, XQuAD, CMRC 2018; .json, also .gz.
+"""Reads questions about passages with their answers: SQuAD 1 and 2, XQuAD, CMRC 2018; .json, also .gz.
 
 In: {"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
-"is_impossible"}]}]}]}; other keys are left alone. Out: the questions, and a `Rejected` for each that cannot be had.
+"is_impossible"}]}]}]}; other keys are ignored. Out: the questions, and a `Rejected` for each that cannot be used.
 
 Notable choices
-- An answer that does not stand where the file says is looked for: published files are wrong here and there (CMRC 2018:
-  21 answers in train, 200 in dev, most of them given as -1), and the occurrence nearest to the place given is right.
-- An answer that stands nowhere cannot be learned as a span, but a prediction may still be scored against it: its text
-  is kept in `dropped`. A question left without any answer is rejected.
-- Answers given as an empty list mean there is none, as in SQuAD's own scoring; no answers given at all mean it is ours
-  to find them.
+- An answer that is not at its `answer_start` is searched for in the context: some published files have wrong offsets
+  (CMRC 2018: 21 answers in train, 200 in dev, most of them given as -1), and the occurrence nearest to the given offset
+  is the right one.
+- An answer that does not occur in the context cannot be learned as a span, but predictions may still be scored against
+  it: its text is kept in `dropped`. A question left without any answer is rejected.
+- An empty list of answers means that the question has none, as in SQuAD's own scoring; a missing list means that the
+  answers are not known and are to be predicted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import UserError
-from keel.text.tables import Rejected, not_unicode, read_bytes
+from keel.text.tables import Rejected, UnusableRecord, not_unicode, read_bytes, separate
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +31,21 @@ class Question:
     id: str
     question: str
     context: str
-    answers: list[tuple[str, int]]  # text, where it begins in the context; none if impossible or not known
-    impossible: bool  # the file says that the context does not answer it
-    repaired: bool  # an answer did not begin where the file said, and was found elsewhere
+    answers: list[tuple[str, int]]  # text, where it begins in the context; empty if impossible or not known
+    impossible: bool  # the file says that the context does not contain the answer
+    repaired: bool  # an answer was not at its `answer_start` and was found elsewhere
     dropped: list[str] = field(default_factory=list)  # answers that do not occur in the context
 
-
-class _Faulty(Exception):
-    """The message is the reason."""
+    @property
+    def where(self) -> str:
+        return f"{self.file}, question {self.id}" if self.file else ""
 
 
 def read_squad(path: str | Path, labelled: bool = True) -> tuple[list[Question], list[Rejected]]:
-    """The questions of a file; without their answers, right or wrong, if `labelled` is false. Lines mean nothing here:
-    a `Rejected` has line 0 and names its question."""
+    """The questions of a file. If `labelled` is false, answers are ignored, valid or not. A `Rejected` has line 0 and
+    names its question, because line numbers mean nothing in such a file."""
     path = Path(path)
-    questions: list[Question] = []
-    rejected: list[Rejected] = []
-    for found in _questions(str(path), _articles(path), labelled):
-        if isinstance(found, Question):
-            questions.append(found)
-        else:
-            rejected.append(found)
+    questions, rejected = separate(_questions(str(path), _articles(path), labelled))
     if not questions and not rejected:
         raise UserError(f"{path}: there are no questions in this file; give one that has some")
     return questions, rejected
@@ -73,9 +68,9 @@ def _articles(path: Path) -> list[Any]:
 
 
 def _under(value: Any, key: str, kind: type) -> Any:
-    """What is under a key if it is of the kind, else None."""
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, kind) else None
+    """The value of a key if it has the type, else None."""
+    inner = value.get(key) if isinstance(value, dict) else None
+    return inner if isinstance(inner, kind) else None
 
 
 def _questions(file: str, articles: list[Any], labelled: bool) -> Iterator[Question | Rejected]:
@@ -85,67 +80,67 @@ def _questions(file: str, articles: list[Any], labelled: bool) -> Iterator[Quest
             yield Rejected(file, 0, f"article {number}: no list 'paragraphs'")
         for place, paragraph in enumerate(paragraphs or [], 1):
             where = f"article {number}, paragraph {place}"
-            context, asked = _under(paragraph, "context", str), _under(paragraph, "qas", list)
-            if context is None or asked is None:
+            context, entries = _under(paragraph, "context", str), _under(paragraph, "qas", list)
+            if context is None or entries is None:
                 missing = "string 'context'" if context is None else "list 'qas'"
                 yield Rejected(file, 0, f"{where}: no {missing}")
                 continue
-            for one, given in enumerate(asked, 1):
-                identity = given.get("id") if isinstance(given, dict) else None
-                name = f"{where}, question {one}" if identity is None else f"question {identity!r:.60}"
+            for index, entry in enumerate(entries, 1):
+                identity = entry.get("id") if isinstance(entry, dict) else None
+                name = f"{where}, question {index}" if identity is None else f"question {identity!r:.60}"
                 try:
-                    yield _question(file, context, given, labelled)
-                except _Faulty as faulty:
-                    yield Rejected(file, 0, f"{name}: {faulty}")
+                    yield _question(file, context, entry, labelled)
+                except UnusableRecord as unusable:
+                    yield Rejected(file, 0, f"{name}: {unusable}")
 
 
-def _question(file: str, context: str, given: Any, labelled: bool) -> Question:
-    identity = _under(given, "id", str) or _under(given, "id", int)
-    question = _under(given, "question", str)
+def _question(file: str, context: str, entry: Any, labelled: bool) -> Question:
+    identity = _under(entry, "id", str) or _under(entry, "id", int)
+    question = _under(entry, "question", str)
     if identity is None:
-        raise _Faulty("no 'id'; give it one that no other question has")
+        raise UnusableRecord("no 'id'; give it one that no other question has")
     if question is None or not question.strip():
-        raise _Faulty("no text under 'question'")
+        raise UnusableRecord("no text under 'question'")
     if not labelled:
-        given = {"id": identity, "question": question}
-    impossible = given.get("is_impossible")
+        entry = {"id": identity, "question": question}
+    impossible = entry.get("is_impossible")
     if impossible not in (None, True, False):
-        raise _Faulty(f"'is_impossible' is neither true nor false but {impossible!r:.40}")
-    marked = given.get("answers")
-    answers = _answers(marked)
+        raise UnusableRecord(f"'is_impossible' is neither true nor false but {impossible!r:.40}")
+    listed = entry.get("answers")
+    answers = _answers(listed)
     if reason := not_unicode("".join((str(identity), question, context, *(text for text, _ in answers)))):
-        raise _Faulty(reason)
+        raise UnusableRecord(reason)
     if impossible is None:
-        impossible = marked is not None and not answers
+        impossible = listed is not None and not answers
     if impossible and answers:
-        raise _Faulty("marked as impossible, yet it has answers")
-    if marked is not None and not impossible and not answers:
-        raise _Faulty("no answers, though it is marked as possible")
-    found = [(text, start, _find(context, text, start)) for text, start in answers]
-    placed = [(text, place) for text, _, place in found if place >= 0]
+        raise UnusableRecord("marked as impossible, yet it has answers")
+    if listed is not None and not impossible and not answers:
+        raise UnusableRecord("no answers, though it is marked as possible")
+    located = [(text, start, _find(context, text, start)) for text, start in answers]
+    placed = [(text, place) for text, _, place in located if place >= 0]
     if answers and not placed:
-        raise _Faulty(f"answer not in context: {answers[0][0]!r:.60}")
-    repaired = any(place not in (start, -1) for _, start, place in found)
-    dropped = [text for text, _, place in found if place < 0]
+        raise UnusableRecord(f"answer not in context: {answers[0][0]!r:.60}")
+    repaired = any(place not in (start, -1) for _, start, place in located)
+    dropped = [text for text, _, place in located if place < 0]
     return Question(file, str(identity), question, context, placed, impossible, repaired, dropped)
 
 
-def _answers(marked: Any) -> list[tuple[str, int]]:
-    """Those with a text: some files mark the impossible by an empty one."""
-    if not isinstance(marked, list | None):
-        raise _Faulty(f"'answers' is no list but a {type(marked).__name__}")
-    found = []
-    for answer in marked or []:
+def _answers(listed: Any) -> list[tuple[str, int]]:
+    """The answers that have a text: some files mark impossible questions by an empty one."""
+    if not isinstance(listed, list | None):
+        raise UnusableRecord(f"'answers' is no list but a {type(listed).__name__}")
+    answers = []
+    for answer in listed or []:
         match answer:
             case {"text": str(text), "answer_start": int(start)}:
-                found.append((text, start))
+                answers.append((text, start))
             case _:
-                raise _Faulty("an answer without a string 'text' and a whole number 'answer_start'")
-    return [(text, start) for text, start in found if text.strip()]
+                raise UnusableRecord("an answer without a string 'text' and a whole number 'answer_start'")
+    return [(text, start) for text, start in answers if text.strip()]
 
 
 def _find(context: str, text: str, start: int) -> int:
-    """Where the text occurs, as near to the start as can be; -1 if nowhere."""
+    """The occurrence of the text nearest to `start`; -1 if there is none."""
     before = context.rfind(text, 0, max(start, 0) + len(text))
     after = context.find(text, max(start, 0))
     if before < 0 or after < 0:

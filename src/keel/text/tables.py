@@ -1,41 +1,47 @@
-"""Labelled tables to records: .csv, .tsv, .jsonl, and .txt for texts alone; each also .gz.
+"""Reads labelled tables: .csv, .tsv, .jsonl, and .txt for texts without labels; each also .gz.
 
 In: a file, and for each role ("text", "pair", "label", ...) the column that holds it. Out: the records, and for every
-row that cannot be had a `Rejected` that says where and why. Trouble with the file as a whole raises `UserError`.
+row that cannot be used a `Rejected` that says where and why. Problems with the file as a whole raise `UserError`.
 
-.csv    the excel dialect; quoted fields may hold newlines
+.csv    the excel dialect; quoted fields may contain newlines
 .tsv    no quoting at all
-.jsonl  columns are keys, and values stay what JSON says they are
-.txt    one text per line, when nothing but the text is wanted
+.jsonl  columns are keys; values keep their JSON types
+.txt    one text per line, where only the text is wanted
 
 A column is a name in the header row; a number counts from 1 and means there is no header row.
 
 Notable choices
-- Files are read whole, unlike those of `readers`: labelled data fits in memory.
-- .csv is read strictly, and after a malformed row reading goes on with the line after the one where that row began. A
-  quote never closed thus costs its own line; read leniently, it would pair with the next quote, however far, and give
-  one text the label of another.
-- A row wider than the header is rejected: most often a text with a comma and no quotes, and then the label is wrong.
-- Lines are decoded with invalid bytes kept as lone surrogates, so that they cost their row only.
-- Blank lines between rows are no rows. In .txt they are texts that are not there, and are rejected.
+- Files are read whole, unlike in `readers`: labelled data fits in memory.
+- .csv is parsed strictly, and after a malformed row parsing continues with the line after the one where that row began.
+  An unclosed quote therefore loses only its own line; a lenient parser would pair it with the next quote, however far
+  away, and give one text the label of another.
+- A row wider than the header is rejected: usually a text contains a comma and is not quoted, and its label is wrong.
+- Lines are decoded with invalid bytes kept as lone surrogates, so that an invalid byte rejects only its own row.
+- Blank lines between rows are ignored. In .txt they are missing texts, and are rejected.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from keel.errors import UserError, near, suggest
-from keel.text.blocks import Source, Unreadable
+from keel.text.blocks import TextSource, Unreadable
 from keel.text.records import RECORD_BYTES, UNPAIRED, json_object, listed
+
+T = TypeVar("T")
 
 TABLES = (".csv", ".tsv", ".jsonl", ".txt")
 
 _Row = tuple[int, list[str], str]  # line where it begins, fields, reason to reject it
+
+
+class UnusableRecord(Exception):
+    """One record of a file cannot be used. The message is the reason for its `Rejected`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Rejected:
     """A row that is left out."""
 
     file: str
-    line: int  # counted from 1; 0 where lines mean nothing, as inside one big JSON value
+    line: int  # counted from 1; 0 where line numbers mean nothing, as inside one large JSON value
     reason: str  # `kind: detail`
 
     def __str__(self) -> str:
@@ -52,7 +58,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row: what each role holds in it."""
+    """A row: the value of each role."""
 
     file: str
     line: int  # where it begins, counted from 1, the header included
@@ -66,23 +72,16 @@ def read_table(path: str | Path, columns: dict[str, str | None]) -> tuple[list[R
     wanted = {role: column for role, column in columns.items() if column is not None}
     kind = kind_of(path)
     if kind == ".txt":
-        found = _texts(path, lines, wanted)
+        rows = _texts(path, lines, wanted)
     elif kind == ".jsonl":
-        found = _objects(path, lines, wanted)
+        rows = _objects(path, lines, wanted)
     else:
-        found = _fields(path, _rows(lines, kind), wanted)
-    records: list[Record] = []
-    rejected: list[Rejected] = []
-    for row in found:
-        if isinstance(row, Record):
-            records.append(row)
-        else:
-            rejected.append(row)
-    return records, rejected
+        rows = _fields(path, _rows(lines, kind), wanted)
+    return separate(rows)
 
 
 def column_names(path: str | Path) -> list[str]:
-    """The header of a table, the keys of the first object of a .jsonl; a .txt has the one column `text`."""
+    """The header of a table, or the keys of the first object of a .jsonl; a .txt has the single column `text`."""
     path = Path(path)
     lines = read_lines(path, TABLES)
     kind = kind_of(path)
@@ -98,16 +97,28 @@ def column_names(path: str | Path) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Files, for this reader and its siblings
+# For this module and the other readers in this folder
+
+
+def separate(rows: Iterable[T | Rejected]) -> tuple[list[T], list[Rejected]]:
+    """The usable rows and the rejected ones, each in order."""
+    usable: list[T] = []
+    rejected: list[Rejected] = []
+    for row in rows:
+        if isinstance(row, Rejected):
+            rejected.append(row)
+        else:
+            usable.append(row)
+    return usable, rejected
 
 
 def kind_of(path: Path) -> str:
-    """The suffix that says how to read it, without .gz."""
+    """The suffix that says how to read the file, without .gz."""
     return (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
 
 
 def check_file(path: Path, kinds: Sequence[str] = ()) -> None:
-    """Refuses what is not there or has another suffix. No kinds: any will do."""
+    """Raises if the file is missing or has none of these suffixes; without `kinds`, any suffix is accepted."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name one file in it")
     if not path.exists():
@@ -118,10 +129,10 @@ def check_file(path: Path, kinds: Sequence[str] = ()) -> None:
 
 
 def read_bytes(path: Path, kinds: Sequence[str] = ()) -> bytes:
-    """The file, decompressed, without its byte-order mark."""
+    """The content of a file, decompressed, without its byte-order mark."""
     check_file(path, kinds)
     try:
-        data = b"".join(Source(path).blocks())
+        data = b"".join(TextSource(path).blocks())
     except Unreadable as unreadable:
         raise UserError(f"{path}: {unreadable}") from None
     if not data.strip():
@@ -130,13 +141,13 @@ def read_bytes(path: Path, kinds: Sequence[str] = ()) -> bytes:
 
 
 def read_lines(path: Path, kinds: Sequence[str] = ()) -> list[str]:
-    """Lines without their newline, a carriage return left in place: inside quotes it belongs to the text."""
+    """Lines without the newline. A carriage return is kept, because inside quotes it belongs to the text."""
     lines = read_bytes(path, kinds).decode("utf-8", "surrogateescape").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def unicode_lines(path: Path) -> list[str]:
-    """Lines without their ends, blank ones too; a line that is not UTF-8 is an error."""
+    """Lines without their line ends, including blank ones; raises if a line is not UTF-8."""
     lines = [line.removesuffix("\r") for line in read_lines(path)]
     for number, line in enumerate(lines, 1):
         if reason := not_unicode(line):
@@ -145,11 +156,11 @@ def unicode_lines(path: Path) -> list[str]:
 
 
 def not_unicode(text: str, line: int = 0) -> str:
-    """Why a text cannot be used, or nothing. `line` is where it begins, 0 if that is not known."""
+    """Why a text is not valid Unicode; empty if it is. `line` is where the text begins, 0 if that is not known."""
     if text.isascii() or not (unpaired := UNPAIRED.search(text)):
         return ""
     code = ord(unpaired[0])
-    if 0xDC80 <= code <= 0xDCFF:  # what surrogateescape makes of a byte
+    if 0xDC80 <= code <= 0xDCFF:  # a byte decoded by surrogateescape
         where = f" in line {line + text.count(chr(10), 0, unpaired.start())}" if line else ""
         return f"invalid UTF-8: byte 0x{code - 0xDC00:02x}{where}; save the text as UTF-8"
     return f"not Unicode: half a surrogate pair, \\u{code:04x}"
@@ -197,8 +208,8 @@ def _object(line: str, number: int) -> tuple[dict[str, Any], str]:
         return {}, reason
     record, reason = json_object(line)
     if reason:
-        return {}, reason.replace(": line 1 column", " at column")  # lines of the record would be taken for the file's
-    # Escapes can spell half a pair, in keys and in nested values too.
+        return {}, reason.replace(": line 1 column", " at column")  # it would be mistaken for a line of the file
+    # Escapes can encode half a surrogate pair, also in keys and nested values.
     reason = not_unicode(json.dumps(record, ensure_ascii=False)) if "\\u" in line else ""
     return ({}, reason) if reason else (record, "")
 
@@ -211,9 +222,9 @@ def _fields(path: Path, rows: Iterator[_Row], wanted: dict[str, str]) -> Iterato
     file = str(path)
     numbered = {column.isdecimal() for column in wanted.values()}
     if len(numbered) == 2:
-        given = ", ".join(f"{role} = {column}" for role, column in wanted.items())
+        listing = ", ".join(f"{role} = {column}" for role, column in wanted.items())
         raise UserError(
-            f"{path}: columns by name and by number ({given}); a number means there is no header, so give one kind"
+            f"{path}: columns by name and by number ({listing}); a number means there is no header, so give one kind"
         )
     header = [] if True in numbered else _header(path, rows)
     places = {role: _place(path, header, role, column) for role, column in wanted.items()}
@@ -267,7 +278,7 @@ def _fault(fields: list[str], places: dict[str, int], header: list[str], line: i
         return f"too many columns: {len(fields)}, the header has {len(header)}; is there a separator inside a text?"
     for place in places.values():
         if not_unicode(fields[place]):
-            above = sum(field.count("\n") for field in fields[:place])  # a row has newlines in its fields only
+            above = sum(field.count("\n") for field in fields[:place])  # newlines inside a row are in its fields
             return not_unicode(fields[place], line + above)
     return ""
 
@@ -283,7 +294,7 @@ def _tsv_rows(lines: list[str]) -> Iterator[_Row]:
 
 
 class _Feed:
-    """Lines for csv.reader, with a place that can be set back. No generator: it must go on after its end."""
+    """Lines for csv.reader, with a position that can be moved back. Not a generator: it must continue after its end."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -320,4 +331,4 @@ def _malformed(error: str, first: int, last: int) -> str:
         return "unclosed quote: it begins in this row and never ends"
     if "expected after" in error and last > first:
         return f"unclosed quote: it begins in this row, and the next one, in line {last}, does not end a field"
-    return f"malformed row: {error.partition(' - ')[0]}"  # what follows is advice to programmers
+    return f"malformed row: {error.partition(' - ')[0]}"  # the rest is advice to programmers

@@ -1,17 +1,18 @@
-"""Word vectors as other programs write them: word2vec's text and binary formats, each also .gz.
+"""Reads and writes word vectors in word2vec's text and binary formats, each also .gz.
 
-In: a file. Out: words and their vectors, in the file's order. Both formats begin with a line that counts the words and
-the values of each; then come a word and its values, as decimals up to the end of a line, or as so many floats.
+In: a file. Out: words and their vectors, in the order of the file. Both formats begin with a line that gives the number
+of words and the number of values per word. Each word is followed by its values: as decimals up to the end of the line,
+or as that many floats.
 
-text    word2vec.c, fastText, gensim; a space before the newline is allowed, for the first two write one
-binary  word2vec.c puts a newline behind each vector, gensim none
+text    word2vec.c, fastText, gensim; a space before the newline is allowed, because the first two write one
+binary  word2vec.c writes a newline after each vector, gensim does not
 
 Notable choices
-- Nothing is guessed: a row that is too short or too long, a file that goes on after its last word, and a value that is
-  not a number are errors with their line. A reader that lets them pass gives a word the values of another.
-- Which of the two it is, what follows the first word says: decimals up to the end of the line, or bytes that are not
-  even printable.
-- Of a word that stands there twice the first vector counts, as in gensim; how many were passed over is told.
+- Nothing is guessed: a row that is too short or too long, data after the last word, and a value that is not a number
+  are errors that name the line. A reader that accepts them assigns the values of one word to another.
+- Text or binary is decided by what follows the first word: decimals up to the end of the line, or bytes that are not
+  printable.
+- If a word occurs twice, the first vector is kept, as in gensim; the number of rows skipped is reported.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from keel.errors import UserError
 from keel.text.tables import check_file
 
 HEADER_BYTES = 100
-WORD_BYTES = 10_000  # no word is longer
+WORD_BYTES = 10_000  # a longer word is an error
 PRINTABLE = re.compile(rb"[\t\r\n\x20-\x7e]*")
 DECIMAL = re.compile(rb"[0-9.eE+-]+")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -45,7 +46,7 @@ class VectorFile:
 
     words: list[str]
     vectors: np.ndarray  # (V, W) float32
-    doubled: int  # rows of words that had one before
+    doubled: int  # rows that were skipped because their word has a vector already
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: np.ndarray, binary: bool) -> None:
@@ -62,19 +63,19 @@ def read_vectors(path: Path) -> VectorFile:
     check_file(path)
     with _content(path) as content:
         count, width, start = _header(path, content)
-        # A value takes two bytes at least, and so does a word: a false count must not ask for all memory there is.
+        # A value takes at least two bytes, and so does a word: a wrong count must not allocate all memory.
         if count * (2 * width + 2) > len(content) - start + 1:
             raise UserError(f"{path}: ends too early for the {count:,} words of {width:,} values that line 1 promises")
         rows = np.empty((count, width), np.float32)
         words = (_read_text if _is_text(content, start, width) else _read_binary)(path, content, start, rows)
-    fresh = sorted({word: number for number, word in reversed(list(enumerate(words)))}.values())
-    doubled = count - len(fresh)
-    return VectorFile([words[n] for n in fresh] if doubled else words, rows[fresh] if doubled else rows, doubled)
+    first = sorted({word: number for number, word in reversed(list(enumerate(words)))}.values())  # row of each word
+    doubled = count - len(first)
+    return VectorFile([words[n] for n in first] if doubled else words, rows[first] if doubled else rows, doubled)
 
 
 @contextlib.contextmanager
 def _content(path: Path) -> Iterator[Content]:
-    """All bytes; those of a plain file stay on disk until they are looked at."""
+    """All bytes of a file; a plain one is memory-mapped."""
     try:
         with path.open("rb") as file:
             if path.suffix == ".gz":
@@ -89,7 +90,7 @@ def _content(path: Path) -> Iterator[Content]:
 
 
 def _header(path: Path, content: Content) -> tuple[int, int, int]:
-    """Words, values of each, and where the first word begins."""
+    """The number of words, the number of values per word, and where the first word begins."""
     end = content.find(b"\n", 0, HEADER_BYTES)
     try:
         count, width = (int(part) for part in content[: max(end, 0)].split())
@@ -99,12 +100,12 @@ def _header(path: Path, content: Content) -> tuple[int, int, int]:
             "If only that line is missing, as in GloVe's files, put one such as `400000 100` before the first"
         ) from None
     if min(count, width) < 1:
-        raise UserError(f"{path}, line 1: {count} words of {width} values; both numbers must be 1 at least")
+        raise UserError(f"{path}, line 1: {count} words of {width} values; both numbers must be at least 1")
     return count, width, end + 1
 
 
 def _is_text(content: Content, start: int, width: int) -> bool:
-    """Whether the first word has its values as decimals in its line, or printable bytes where floats would be."""
+    """Whether the first word is followed by decimals on its line, or by printable bytes where floats would be."""
     first = content.find(b" ", start, start + WORD_BYTES) + 1
     end = content.find(b"\n", first)
     values = content[first : end if end >= 0 else len(content)].split(maxsplit=width)
@@ -125,7 +126,7 @@ def _read_text(path: Path, content: Content, start: int, rows: np.ndarray) -> li
             raise UserError(f"{where}: expected a word and {width} numbers, as line 1 says, but found {len(values)}")
         try:
             words.append(word.decode("utf-8"))
-            with np.errstate(over="ignore"):  # an overflow is no number, which is told below
+            with np.errstate(over="ignore"):  # an overflow gives inf, which is reported below
                 row[:] = [float(value) for value in values]
         except UnicodeDecodeError:
             raise UserError(f"{where}: the word is not UTF-8; convert the file") from None
@@ -134,7 +135,7 @@ def _read_text(path: Path, content: Content, start: int, rows: np.ndarray) -> li
         if not np.isfinite(row).all():
             raise UserError(f"{where}: '{words[-1]}' has values that are not numbers")
         start = end + 1 if end >= 0 else len(content)
-    _nothing_behind(path, content, start, count)
+    _check_end(path, content, start, count)
     return words
 
 
@@ -146,18 +147,18 @@ def _read_binary(path: Path, content: Content, start: int, rows: np.ndarray) -> 
         end = content.find(b" ", start, start + WORD_BYTES)
         values = content[end + 1 : end + 1 + 4 * width]
         if end < 0 or len(values) < 4 * width:
-            raise UserError(f"{path}: ends within word {number + 1:,} of {count:,}; the file is not whole")
+            raise UserError(f"{path}: ends within word {number + 1:,} of {count:,}; the file is incomplete")
         words.append(content[start:end].decode("utf-8", errors="replace").lstrip("\n"))
         if not words[-1] or CONTROL.search(words[-1]):
-            raise UserError(f"{where} is none; are there {width} values for each, as line 1 says?")
+            raise UserError(f"{where} is not a word; does each have {width} values, as line 1 says?")
         row[:] = np.frombuffer(values, "<f4")
         if not np.isfinite(row).all():
             raise UserError(f"{where}, '{words[-1]}', has values that are not numbers")
         start = end + 1 + 4 * width
-    _nothing_behind(path, content, start, count)
+    _check_end(path, content, start, count)
     return words
 
 
-def _nothing_behind(path: Path, content: Content, start: int, count: int) -> None:
+def _check_end(path: Path, content: Content, start: int, count: int) -> None:
     if content[start:].strip():
-        raise UserError(f"{path}: goes on after the {count:,} words that line 1 promises; correct that number")
+        raise UserError(f"{path}: continues after the {count:,} words that line 1 promises; correct that number")

@@ -1,1 +1,1 @@
-"""Text to ids and back. Trained and applied by the same file."""
+"""Text to ids and back. Each kind of tokenizer is trained and applied by the same file."""

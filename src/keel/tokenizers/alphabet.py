@@ -1,13 +1,14 @@
-"""The characters a vocabulary starts from: counted in the training text, in a fixed order.
+"""The initial alphabet of a vocabulary: the characters of the training text, in a fixed order.
 
-In: texts, and the tokenizers library's normaliser and splitter. Out: the characters worth an entry, and those among
-them that also occur inside a word and so need a `##` entry.
+In: texts, and the normaliser and pre-tokenizer of the tokenizers library. Out: the characters that get an entry, and
+those among them that also occur inside a word and therefore need a `##` entry.
 
 Notable choices
-- The library can collect the alphabet itself, but it meets the `##` characters in the order of a randomly seeded hash
-  map, and merges of equal frequency are decided by those numbers: two runs over the same text gave two vocabularies.
-  Handing it the whole alphabet in a fixed order makes training deterministic, for one more cheap pass over the text.
-- Counting here also keeps the size that was asked for: the library lets a large alphabet overrun it.
+- The library can collect the alphabet itself, but it numbers the `##` characters in the order of a randomly seeded hash
+  map, and these numbers break ties between merges of equal frequency: two runs over the same text gave two
+  vocabularies. Passing the whole alphabet in a fixed order makes training deterministic, at the price of one more cheap
+  pass over the text.
+- Counting here also guarantees the requested size: the library lets a large alphabet exceed it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ BLOCK_CHARACTERS = 1_000_000
 class Alphabet:
     characters: list[str]  # by code point
     inside: list[str]  # those that also occur after the first character of a word
-    left_out: int  # distinct characters that were too rare, or too many for the size
-    covered: float  # share of all characters of the text that are among those kept
-    crowded: bool  # whether characters were left out for want of room
+    left_out: int  # distinct characters that were too rare, or for which there was no room
+    covered: float  # share of all characters of the text that are in the alphabet
+    crowded: bool  # whether characters were left out for lack of room
 
 
 def blocks(texts: Iterable[str]) -> Iterator[str]:
-    """Joins short texts: numpy costs the same for a line as for a page."""
+    """Joins short texts into blocks of at least BLOCK_CHARACTERS: numpy takes as long for a line as for a page.
+
+    Not `batching.groups`: a block must reach that size, because `learn_words` uses the first one as a sample.
+    """
     held: list[str] = []
     length = 0
     for text in texts:
@@ -47,7 +51,7 @@ def blocks(texts: Iterable[str]) -> Iterator[str]:
 
 
 def find(texts: Iterable[str], tokenizer: Tokenizer, room: int, min_frequency: int, limit: int) -> Alphabet:
-    """Reads all texts once. At most `limit` characters, taking up at most `room` entries, the frequent ones first."""
+    """Reads all texts once. Keeps the most frequent characters: at most `limit`, which take at most `room` entries."""
     table = Characters(tokenizer)
     counts = np.zeros(CODE_POINTS, dtype=np.int64)
     inner = np.zeros(CODE_POINTS, dtype=np.int64)
@@ -65,7 +69,7 @@ def find(texts: Iterable[str], tokenizer: Tokenizer, room: int, min_frequency: i
 def _after_normalising(
     images: dict[int, list[str]], counts: np.ndarray, inner: np.ndarray
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Moves the counts of characters as written to the characters they become."""
+    """Transfers the counts of characters as written to the characters that normalisation turns them into."""
     total: dict[str, int] = {}
     inside: dict[str, int] = {}
     for point, words in images.items():

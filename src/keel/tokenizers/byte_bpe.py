@@ -1,13 +1,14 @@
-"""Byte-level BPE, as GPT-2, RoBERTa and ModernBERT use it: nothing is unknown, nothing is lost.
+"""Byte-level BPE, as in GPT-2, RoBERTa and ModernBERT: no token is unknown and no text is lost.
 
 In: texts to learn from; or a folder with tokenizer.json, or with vocabulary and merges (`vocab.json` and `merges.txt`,
 or `encoder.json` and `vocab.bpe`). Out: ids, and a folder that `transformers` opens with the same ids.
 
 Notable choices
-- A tokenizer trained here sees a space before every text, so that a word has the same token at the start of a sentence
-  as inside it; published ones are used as they are.
-- Training is handed the bytes in a fixed order, for the library would take them in the order of a random hash.
-- Roles are found by their spelling: RoBERTa's, BERT's (as in ModernBERT), or GPT-2's one token for everything.
+- A tokenizer trained here adds a space before every text, so that a word has the same token at the start of a sentence
+  as inside it; published tokenizers are used unchanged.
+- Training gets the bytes in a fixed order, because the library would take them in the order of a random hash.
+- Special tokens are recognised by their spelling: RoBERTa's, BERT's (as in ModernBERT), or GPT-2's single token for
+  all roles.
 
 Papers: Sennrich et al. 2016 (arXiv:1508.07909); Radford et al. 2019, section 2.2.
 """
@@ -22,7 +23,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from keel.errors import UserError
-from keel.tokenizers.library import LibraryTokenizer
+from keel.tokenizers.library import LibraryTokenizer, check_ids
 
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 BERT = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
@@ -44,7 +45,7 @@ class ByteBpe(LibraryTokenizer):
 
     @staticmethod
     def read(folder: Path) -> ByteBpe:
-        """A folder with a vocabulary and merges."""
+        """Opens a folder with a vocabulary and merges."""
         for vocabulary, merges in PAIRS_OF_FILES:
             if (folder / vocabulary).is_file() and (folder / merges).is_file():
                 return ByteBpe(_assemble(*_read(folder / vocabulary, folder / merges), leading_space=False))
@@ -57,7 +58,7 @@ class ByteBpe(LibraryTokenizer):
             raise UserError(f"a vocabulary of {size} has no room beside 256 bytes and {len(ROBERTA)} special tokens")
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-        # "Special" only in that these get the first ids, in this order.
+        # "Special" only because that gives them the first ids, in this order.
         special = [*ROBERTA.values(), *alphabet]
         trainer = trainers.BpeTrainer(
             vocab_size=size, min_frequency=min_frequency, special_tokens=special, show_progress=False
@@ -78,8 +79,7 @@ def _read(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[st
         assert isinstance(ids, dict) and all(isinstance(id, int) for id in ids.values())
     except (ValueError, AssertionError):
         raise UserError(f"{vocabulary}: not a JSON object of tokens and ids; restore it from a copy") from None
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise UserError(f"{vocabulary}: its ids are not 0 to {len(ids) - 1} without gaps; the file is damaged")
+    check_ids(ids, vocabulary)
     try:
         lines = merges.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -92,7 +92,7 @@ def _read(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[st
         if len(parts) != 2 or any(token not in ids for token in (*parts, "".join(parts))):
             raise UserError(f"{merges}, line {number}: not a pair of tokens whose sum is in {vocabulary.name}")
         pairs.append((parts[0], parts[1]))
-    for token in ROBERTA.values():  # GPT-2's files are used by RoBERTa-like models too, which add their own
+    for token in ROBERTA.values():  # GPT-2's files have <|endoftext|> and need none of these
         if "<|endoftext|>" not in ids and token not in ids:
             raise UserError(f"{vocabulary}: lacks the special token {token}")
     return ids, pairs

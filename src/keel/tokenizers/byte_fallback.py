@@ -1,13 +1,13 @@
-"""A vocabulary of words and pieces like WordPiece's, with the 256 bytes for every character it has no entry for.
+"""A vocabulary of words and pieces like WordPiece's, plus the 256 bytes for all characters without an entry.
 
-In: texts to learn from, or a tokenizer.json made here. Out: ids that give the text back, whatever it is: nothing is
-lower-cased, cleaned or [UNK].
+In: texts to learn from, or a tokenizer.json written here. Out: ids that decode to exactly the text: nothing is
+lower-cased, cleaned or replaced by [UNK].
 
 Notable choices
-- Words keep the space before them, Chinese characters stand alone, as in BERT; pieces are merged as in BPE, which needs
-  no marks inside words and takes time in proportion to a word's length.
-- Characters that occur less than `min_frequency` times, or have no room, are spelt in bytes (<0xE9>).
-- Training is handed the characters in a fixed order, for the library would take them in the order of a random hash.
+- A word includes the space before it, and a Chinese character is a word by itself, as in BERT. Pieces are merged by
+  BPE, which needs no `##` marks and takes time linear in the length of a word.
+- Characters that occur fewer than `min_frequency` times, or for which there is no room, are spelt in bytes (<0xE9>).
+- Training gets the characters in a fixed order, because the library would take them in the order of a random hash.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from keel.errors import UserError
 from keel.tokenizers.chinese import CHINESE_BLOCKS
-from keel.tokenizers.library import LibraryTokenizer
+from keel.tokenizers.library import LibraryTokenizer, frame_as_bert
 
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 BYTES = [f"<0x{number:02X}>" for number in range(256)]
-CHARACTERS_SHARE = 0.75  # of the vocabulary that characters may take
+CHARACTERS_SHARE = 0.75  # maximum share of the vocabulary for single characters
 CHINESE = "[" + "".join(f"\\x{{{first:X}}}-\\x{{{last:X}}}" for first, last in CHINESE_BLOCKS) + "]"
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]|\s"
 
@@ -57,7 +57,7 @@ class ByteFallback(LibraryTokenizer):
         trainer = trainers.BpeTrainer(
             vocab_size=size,
             min_frequency=min_frequency,
-            special_tokens=[*fixed, *characters],  # "special" only in that they get the first ids, in this order
+            special_tokens=[*fixed, *characters],  # "special" only because that gives them the first ids, in order
             limit_alphabet=len(characters),
             show_progress=False,
         )
@@ -69,7 +69,7 @@ class ByteFallback(LibraryTokenizer):
         return ByteFallback(_assemble({token: id for id, token in enumerate(kept)}, merges))
 
     def with_masks(self, text: str) -> str:
-        """The space before a word is part of its token, and so of what a mask stands for."""
+        """The space before a word is part of its token, so a mask replaces it too."""
         return re.sub(r" ?\[MASK\]", "[MASK]", text)
 
     def shown(self, id: int) -> str:
@@ -86,10 +86,5 @@ def _assemble(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Toke
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, unk_token=ROLES["unk"]))
     tokenizer.pre_tokenizer = _splitter()
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in ROLES.values()])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
-    )
+    frame_as_bert(tokenizer, ROLES.values())
     return tokenizer

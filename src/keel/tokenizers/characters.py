@@ -1,11 +1,11 @@
-"""What the tokenizers library does to single characters, asked once per distinct character.
+"""What the tokenizers library does to single characters, tried once per distinct character.
 
-In: code points. Out: whether a character belongs to the word it stands in, and what it becomes.
+In: code points. Out: whether a character is part of the word around it, and what normalisation turns it into.
 
 Notable choices
-- BERT's normaliser and splitter look at one character at a time, so their whole behaviour can be had by trying each
-  character between two letters. Nothing about Unicode is written down here again, and nothing can drift apart.
-- Characters are arrays of code points, so that a block of text is handled by numpy.
+- BERT's normaliser and pre-tokenizer look at one character at a time, so trying each character between two letters
+  reveals their whole behaviour. No rules of Unicode are repeated here, so none can diverge from the library's.
+- Characters are arrays of code points, so that numpy can process whole blocks of text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 CODE_POINTS = 0x110000
-UNSEEN, VANISHES, JOINS, STANDS_ALONE, ODD = range(5)  # what a character does to the word it stands in
+UNSEEN, VANISHES, JOINS, STANDS_ALONE, ODD = range(5)  # the effect of a character on the word around it
 
 
 def code_points(text: str) -> np.ndarray:
@@ -22,7 +22,7 @@ def code_points(text: str) -> np.ndarray:
 
 
 class Characters:
-    """A table that fills itself as characters are met."""
+    """A table of characters that is filled as they are encountered."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._normalise = tokenizer.normalizer.normalize_str

@@ -1,17 +1,18 @@
-"""Where words start in Chinese text: the boundaries that whole-word masking and inspection need.
+"""Word starts in Chinese text, for whole-word masking and inspection.
 
 In: sentences and their ids. Out: for each sentence, which tokens start a word. Outside Chinese that is every token
-without `##`. BERT makes every Chinese character a token of its own, so there a segmenter decides: a character inside a
-segmented word is not a start.
+without `##`. BERT makes each Chinese character a token, so there a segmenter decides: a character inside a segmented
+word does not start one.
 
 Notable choices
-- rjieba, not jieba: the same cuts, many times faster. Sentences go to it joined by newlines, in one call: it cuts at
-  white space before anything else, so the cuts are those of each sentence alone.
-- No offsets. Chinese characters become tokens one by one and in order, so if a sentence has as many Chinese tokens as
-  Chinese characters, the n-th belongs to the n-th; likewise if the [UNK]s make up exactly the difference. Other
-  sentences (an [UNK] here for a Chinese character, there for something else) are encoded again with offsets.
+- rjieba instead of jieba: the same segmentation, many times faster. It gets all sentences in one call, joined by
+  newlines: it splits at white space first, so the result is the same as for each sentence alone.
+- No offsets in the common case. Chinese characters become tokens one by one and in order, so if a sentence has as many
+  Chinese tokens as Chinese characters, the n-th token belongs to the n-th character; likewise if the [UNK] tokens make
+  up exactly the difference. Other sentences (some [UNK]s for Chinese characters, some for other text) are encoded again
+  with offsets.
 - A word of letters and Chinese characters (T恤) starts at its first token; a run of letters after a Chinese character
-  is a start of its own, since BERT would never join them.
+  starts a word, because BERT never joins the two.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from keel.tokenizers.characters import code_points
 from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.wordpiece import CONTINUATION, WordPiece
 
-# The blocks that BERT isolates, as the tokenizers library has them (its 0x2B920 is 0x2B820 in BERT's own code).
+# The blocks that BERT separates, as in the tokenizers library (its 0x2B920 is 0x2B820 in BERT's own code).
 CHINESE_BLOCKS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -40,15 +41,15 @@ CHINESE_BLOCKS = (
 
 
 def chinese_characters(points: np.ndarray) -> np.ndarray:
-    """Which code points BERT takes for Chinese characters."""
-    found = np.zeros(len(points), dtype=bool)
+    """Which code points BERT treats as Chinese characters."""
+    chinese = np.zeros(len(points), dtype=bool)
     for first, last in CHINESE_BLOCKS:
-        found |= (points >= first) & (points <= last)
-    return found
+        chinese |= (points >= first) & (points <= last)
+    return chinese
 
 
 def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: LibraryTokenizer) -> list[np.ndarray]:
-    """Which tokens start a word. `ids` are what `tokenizer.encode(texts)` gave."""
+    """Which tokens start a word. `ids` is the result of `tokenizer.encode(texts)`."""
     if not texts:
         return []
     if not isinstance(tokenizer, WordPiece):
@@ -57,60 +58,58 @@ def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: Libr
     points = code_points(block)
     chinese = chinese_characters(points)
     cuts = segment(block, len(points))
-    text_sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1  # with the newline after each
+    text_sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1  # plus the newline after each
     row_sizes = np.fromiter(map(len, ids), np.int64, len(ids))
     tokens = np.concatenate(ids)
     starts = ~tokenizer.continues[tokens]
 
     expected = _sums(chinese, text_sizes)
     matches = _chinese_tokens(tokenizer)[tokens]
-    even = _sums(matches, row_sizes) == expected
+    aligned = _sums(matches, row_sizes) == expected
     if _one_each(tokenizer):
         unknown = tokens == tokenizer.unk
-        mended = ~even & (_sums(matches | unknown, row_sizes) == expected)
-        matches |= unknown & np.repeat(mended, row_sizes)
-        even |= mended
-    characters = chinese & np.repeat(even, text_sizes)[: len(points)]
-    starts[matches & np.repeat(even, row_sizes)] = cuts[characters]
+        by_unknown = ~aligned & (_sums(matches | unknown, row_sizes) == expected)
+        matches |= unknown & np.repeat(by_unknown, row_sizes)
+        aligned |= by_unknown
+    characters = chinese & np.repeat(aligned, text_sizes)[: len(points)]
+    starts[matches & np.repeat(aligned, row_sizes)] = cuts[characters]
 
     first_character, first_token = np.cumsum(text_sizes) - text_sizes, np.cumsum(row_sizes) - row_sizes
-    for row in np.flatnonzero(~even).tolist():
-        here = slice(first_character[row], first_character[row] + text_sizes[row])
-        mine = slice(first_token[row], first_token[row] + row_sizes[row])
-        starts[mine] &= _starts_by_offsets(texts[row], chinese[here], cuts[here], tokenizer)
-    # A word's first character may be one that normalising deletes; a row must not lean on the row before it.
+    for row in np.flatnonzero(~aligned).tolist():
+        in_text = slice(first_character[row], first_character[row] + text_sizes[row])
+        in_row = slice(first_token[row], first_token[row] + row_sizes[row])
+        starts[in_row] &= _starts_by_offsets(texts[row], chinese[in_text], cuts[in_text], tokenizer)
+    # The first character of a word may be deleted by normalisation; the first token of a row starts a word anyway.
     starts[first_token[row_sizes > 0]] = True
     return [starts[a:b] for a, b in zip(first_token.tolist(), np.cumsum(row_sizes).tolist(), strict=True)]
 
 
 def _by_characters(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: LibraryTokenizer) -> list[np.ndarray]:
-    """For tokens that may be parts of a Chinese character, or several of them: one starts a word if it holds the first
-    character of one and no token before it did."""
-    found = []
+    """For tokens that may be a part of a Chinese character or several characters: a token starts a word if it contains
+    the first character of one, and no token before it does."""
+    rows = []
     for text, starts in zip(texts, tokenizer.word_starts(ids), strict=True):
         first, end = np.array(tokenizer.encode_with_offsets(text)[1], dtype=np.int64).reshape(-1, 2).T
-        begun = np.concatenate([[0], np.cumsum(segment(text, len(text)))])  # words that begin before a character
+        begun = np.concatenate([[0], np.cumsum(segment(text, len(text)))])  # words that begin before each character
         chinese = np.append(chinese_characters(code_points(text)), False)
-        held = np.maximum.accumulate(np.concatenate([[0], end]))[
-            :-1
-        ]  # characters that tokens before it hold, if in part
-        new = np.maximum(first, held)
+        covered = np.maximum.accumulate(np.concatenate([[0], end]))[:-1]  # by earlier tokens, at least in part
+        new = np.maximum(first, covered)
         inside = chinese[first] | chinese[np.maximum(end - 1, first)]
         words = begun[np.maximum(end, new)] > begun[new]
-        words[1:] &= first[:-1] < end[:-1]  # a lone space that was put before the text belongs to the word behind it
-        found.append(np.where(inside, words, starts))
-        found[-1][:1] = True
-    return found
+        words[1:] &= first[:-1] < end[:-1]  # a space that was added before the text belongs to the word after it
+        rows.append(np.where(inside, words, starts))
+        rows[-1][:1] = True
+    return rows
 
 
 def _starts_by_offsets(text: str, chinese: np.ndarray, cuts: np.ndarray, tokenizer: WordPiece) -> np.ndarray:
-    """The same by the library's offsets: exact for every text, and slow. Says nothing about `##` tokens."""
+    """The same from the offsets of the library: exact for every text, but slow. Does not consider `##`."""
     first, end = np.array(tokenizer.encode_with_offsets(text)[1], dtype=np.int64).reshape(-1, 2).T
     return ~((end - first == 1) & chinese[first]) | cuts[first]
 
 
 def _sums(flags: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """How many flags are set in each stretch; the last stretch may reach past the end."""
+    """How many flags are set in each segment of these sizes; the last segment may extend past the end."""
     running = np.concatenate([[0], np.cumsum(flags)])
     ends = np.minimum(np.cumsum(sizes), len(flags))
     return running[ends] - running[np.cumsum(sizes) - sizes]
@@ -127,13 +126,13 @@ def segment(block: str, length: int) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _chinese_tokens(tokenizer: WordPiece) -> np.ndarray:
-    """Which entries of the vocabulary are one Chinese character."""
+    """Which entries of the vocabulary are a single Chinese character."""
     return chinese_characters(np.array([ord(t) if len(t) == 1 else 0 for t in tokenizer.vocabulary], dtype=np.uint32))
 
 
 @lru_cache(maxsize=4)
 def _one_each(tokenizer: WordPiece) -> bool:
-    """Whether every Chinese character becomes one token: true of BERT, unless an added token swallows several."""
+    """Whether every Chinese character becomes one token: true for BERT, unless an added token has several of them."""
     longer = "".join(token for token in tokenizer.vocabulary if len(token.removeprefix(CONTINUATION)) > 1)
     isolated = bool(tokenizer.normalisation["handle_chinese_chars"])
     return isolated and not chinese_characters(code_points(longer)).any()

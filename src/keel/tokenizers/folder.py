@@ -1,6 +1,7 @@
-"""Opens whatever tokenizer a path holds.
+"""Opens a tokenizer of any kind.
 
-In: a tokenizer or model folder, a vocab.txt or a tokenizer.json. Out: the tokenizer of the kind that its files tell.
+In: a tokenizer or model folder, a vocab.txt, a tokenizer.json or a spiece.model. Out: the tokenizer; its kind follows
+from the files.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from keel.errors import UserError
 from keel.tokenizers.byte_bpe import PAIRS_OF_FILES, ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
-from keel.tokenizers.library import LibraryTokenizer, verify_tokenizer_folder
+from keel.tokenizers.library import LibraryTokenizer, check_ids, parse_tokenizer, verify_tokenizer_folder
 from keel.tokenizers.unigram import MODEL_FILE, Unigram
+from keel.tokenizers.whole_words import WholeWords
 from keel.tokenizers.wordpiece import NO_PIECES, WordPiece
-from keel.tokenizers.words import Words
 
 
 def open_tokenizer(path: str | Path) -> LibraryTokenizer:
@@ -45,16 +44,12 @@ def _open_json(path: Path) -> LibraryTokenizer:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not the JSON of the tokenizers library; restore it from a copy") from None
     if kind == "WordPiece":
-        found = WordPiece.load(path)
-        return Words.of(found) if model.get("continuing_subword_prefix") == NO_PIECES else found
+        wordpiece = WordPiece.load(path)
+        return WholeWords.of(wordpiece) if model.get("continuing_subword_prefix") == NO_PIECES else wordpiece
     if kind not in ("BPE", "Unigram"):
         raise UserError(f"{path}: its model is {kind}; Keel reads WordPiece, BPE and Unigram")
-    try:
-        tokenizer = Tokenizer.from_str(json.dumps(content))
-    except Exception as error:  # the library raises bare Exception for whatever it dislikes
-        raise UserError(f"{path}: the tokenizers library refuses it ({error}); restore it from a copy") from None
+    tokenizer = parse_tokenizer(content, path)
     family = Unigram if kind == "Unigram" else ByteFallback if fallback else ByteBpe
     opened: LibraryTokenizer = family(tokenizer)
-    if sorted(tokenizer.get_vocab(with_added_tokens=True).values()) != list(range(opened.size)):
-        raise UserError(f"{path}: its ids are not 0 to {opened.size - 1} without gaps; the file is damaged")
+    check_ids(tokenizer.get_vocab(with_added_tokens=True), path)
     return opened

@@ -3,9 +3,9 @@
 In: the library's tokenizer and the spelling of each role. Out: `interfaces.Tokenizer`, and which tokens start a word.
 
 Notable choices
-- The library decides every id, as it does in `transformers`, so the ids are equal.
-- Outside Chinese a token starts a word if white space leads it, or if it begins with another kind of character (letter,
-  digit, other) than the token before it ended with: that is where byte-level tokenizers cut before they merge.
+- The library computes every id, as it does in `transformers`, so the ids are equal.
+- Outside Chinese, a token starts a word if it begins with white space, or with another kind of character (letter,
+  digit, other) than the one the previous token ended with: byte-level tokenizers split there before they merge.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, processors
 
-from keel.checkpoint import MANIFEST, verify_folder
+from keel.batching import groups
 from keel.errors import UserError
+from keel.folders import MANIFEST, verify_folder
 
-PART_CHARACTERS = 1_000_000
+PART_CHARACTERS = 1_000_000  # encoded at once, to bound memory
 ABSENT = -1  # the id of a role that a vocabulary does not have
 NOTHING, LETTER, DIGIT, OTHER = range(4)  # kinds of characters
 
@@ -35,8 +36,8 @@ class LibraryTokenizer:
     between = 1  # separators between two texts
     lowercase = False
     strips_accents = False
-    whole_words = False  # whether every token is one
-    open = False  # whether words without an entry keep their spelling, for a model that reads it (words.py)
+    whole_words = False  # whether every token is a whole word
+    open = False  # whether words without an entry get ids, for a model that reads spellings (whole_words.py)
 
     def __init__(self, tokenizer: Tokenizer, roles: Mapping[str, str]) -> None:
         tokenizer.no_truncation()
@@ -54,21 +55,21 @@ class LibraryTokenizer:
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text as int32, without [CLS] and [SEP]."""
         try:
-            return [row for part in parts(texts) for row in self._encode(part)]
+            return [row for part in groups(texts, len, PART_CHARACTERS) for row in self._encode(part)]
         except (UnicodeEncodeError, TypeError):
             raise _not_text(texts) from None
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in found]
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of one text, and for each the characters [start, end) of the text it stands for."""
+        """The ids of one text, and the characters [start, end) of the text that each stands for."""
         try:
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
             raise _not_text([text]) from None
-        # A space that leads a word may be part of its token, but not of what it stands for.
+        # The space before a word may be part of its token, but not of the text it stands for.
         return encoding.ids, [(a + 1, b) if b - a > 1 and text[a] == " " else (a, b) for a, b in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -80,32 +81,32 @@ class LibraryTokenizer:
         return self.vocabulary[id]
 
     def with_masks(self, text: str) -> str:
-        """A text in which [MASK] is spelt as this tokenizer spells it."""
+        """The text with [MASK] replaced by this tokenizer's mask token."""
         return text.replace("[MASK]", self.token(self.mask))
 
     def shown(self, id: int) -> str:
-        """The token as a person reads it: its characters, as far as it has whole ones."""
+        """The token as a person reads it: its text, as far as it has whole characters."""
         return self.vocabulary[id]
 
     def knows(self, character: str) -> bool:
-        """Whether a character can be told from all others."""
+        """Whether the vocabulary can represent a character."""
         return True
 
     def word_starts(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Which tokens start a word, as far as the tokens themselves tell."""
+        """Which tokens start a word, as far as the tokens themselves show."""
         if not rows:
             return []
         led, first, last = self._edges()
         ids = np.concatenate(rows).astype(np.int64)
         starts = led[ids]
-        before = last[ids[:-1]]  # white space alone belongs to the word behind it
+        before = last[ids[:-1]]  # a token of white space belongs to the word after it
         starts[1:] |= (first[ids[1:]] != before) & (before != NOTHING)
         stops = np.cumsum([len(row) for row in rows])
         starts[[stop - len(row) for stop, row in zip(stops, rows, strict=True) if len(row)]] = True
         return np.split(starts, stops[:-1])
 
     def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(V,) each: whether white space leads a token, the kind of its first character, and of its last."""
+        """(V,) each: whether a token begins with white space, and the kinds of its first and last other characters."""
         if not hasattr(self, "_edge_table"):
             texts = [self.shown(id) for id in range(self.size)]
             bare = [text.strip() for text in texts]
@@ -115,8 +116,8 @@ class LibraryTokenizer:
         return self._edge_table
 
     def fingerprint(self) -> str:
-        """Names the vocabulary and everything that decides about ids."""
-        # The library does not read back every last digit of the scores it writes.
+        """A hash of the vocabulary and of every setting that affects ids."""
+        # Rounded, because the library does not restore the last digits of the scores it writes.
         settings = json.loads(self._tokenizer.to_str(), parse_float=lambda digits: f"{float(digits):.6g}")
         content = json.dumps([self.vocabulary, settings], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
@@ -133,7 +134,7 @@ class LibraryTokenizer:
 
 
 def verify_tokenizer_folder(path: Path) -> None:
-    """Checks a folder's sums. Those of a model cover gigabytes of weights; whoever loads these verifies them."""
+    """Checks the SHA-256 sums of a folder; not of a model, whose gigabytes of weights are verified when loaded."""
     if (path / MANIFEST).is_file() and not any(path.glob("*.safetensors")):
         verify_folder(path)
 
@@ -145,16 +146,28 @@ def _kind(character: str) -> int:
     return LETTER if category in "LM" or character == "\ufffd" else DIGIT if category == "N" else OTHER
 
 
-def parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cuts a list of texts into stretches of about PART_CHARACTERS: memory stays bounded."""
-    first = size = 0
-    for number, text in enumerate(texts):
-        size += len(text)
-        if size >= PART_CHARACTERS:
-            yield texts[first : number + 1]
-            first, size = number + 1, 0
-    if first < len(texts):
-        yield texts[first:]
+def parse_tokenizer(content: dict[str, Any], path: Path) -> Tokenizer:
+    """A tokenizer of the library from the content of its tokenizer.json; `path` is for the error."""
+    try:
+        return Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # the library raises bare Exception for every error
+        raise UserError(f"{path}: the tokenizers library refuses it ({error}); restore it from a copy") from None
+
+
+def check_ids(vocabulary: Mapping[str, int], path: Path) -> None:
+    """Raises unless the ids are 0, 1, 2, ... without gaps; `path` is for the error."""
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise UserError(f"{path}: its ids are not 0 to {len(vocabulary) - 1} without gaps; the file is damaged")
+
+
+def frame_as_bert(tokenizer: Tokenizer, special: Iterable[str]) -> None:
+    """Registers the special tokens, and makes the library add [CLS] and [SEP] around texts as BERT does."""
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
 
 
 def _not_text(texts: Sequence[str]) -> UserError:

@@ -1,10 +1,10 @@
-"""Unigram pieces of sentencepiece, as ALBERT uses them: read, not trained.
+"""Unigram tokenizers of sentencepiece, as in ALBERT: read, not trained.
 
-In: a `spiece.model`, or a tokenizer.json with a Unigram model. Out: ids, equal to those of the sentencepiece
-library itself (versions of `transformers` differ about symbols that a model defines, and about "9,").
+In: a `spiece.model`, or a tokenizer.json with a Unigram model. Out: ids equal to those of the sentencepiece library
+itself (versions of `transformers` differ on symbols that a model defines, and on "9,").
 
-Notable choice: a spiece.model is a protocol buffer of which three fields matter (pieces, their scores, the table of
-normalisations), so the few lines of its wire format are here instead of two more dependencies.
+Notable choice: a spiece.model is a protocol buffer of which three fields matter (pieces, their scores, the
+normalisation table), so the few lines that parse its wire format are here, instead of two more dependencies.
 
 Papers: Kudo 2018 (arXiv:1804.10959); Lan et al. 2019 (arXiv:1909.11942).
 """
@@ -15,10 +15,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from keel.errors import UserError
-from keel.tokenizers.library import LibraryTokenizer
+from keel.tokenizers.library import LibraryTokenizer, frame_as_bert
 
 MODEL_FILE = "spiece.model"
 ROLES = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -56,7 +56,7 @@ class Unigram(LibraryTokenizer):
 
 
 def _assemble(pieces: list[tuple[str, float]], table: bytes) -> Tokenizer:
-    """The pipeline that ALBERT puts around its pieces."""
+    """ALBERT's normalisation and pre-tokenization around its pieces."""
     spellings = [piece for piece, _ in pieces]
     tokenizer = Tokenizer(models.Unigram(pieces, spellings.index(ROLES["unk"]), False))
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -67,30 +67,25 @@ def _assemble(pieces: list[tuple[str, float]], table: bytes) -> Tokenizer:
     spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ROLES.values()])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
-    )
+    frame_as_bert(tokenizer, ROLES.values())
     return tokenizer
 
 
 def _parse(data: bytes) -> tuple[list[tuple[str, float]], bytes]:
-    """The pieces with their scores, and the compiled table of normalisations."""
+    """The pieces with their scores, and the compiled normalisation table."""
     pieces, table = [], b""
     for field, value in _fields(data):
-        if field == 1 and isinstance(value, bytes):  # a piece: 1 its spelling, 2 its score
+        if field == 1 and isinstance(value, bytes):  # a piece: field 1 its spelling, 2 its score
             inner = dict(_fields(value))
             score = inner.get(2, b"\0\0\0\0")
             pieces.append((bytes(inner[1]).decode(), struct.unpack("<f", bytes(score))[0]))
-        elif field == 3 and isinstance(value, bytes):  # normalisation: 2 its table
+        elif field == 3 and isinstance(value, bytes):  # normalisation: field 2 its table
             table = bytes(dict(_fields(value)).get(2, b""))
     return pieces, table
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """The fields of a protocol buffer message: numbers as they are, everything else as bytes."""
+    """The fields of a protocol buffer message: varints as ints, everything else as bytes."""
     place = 0
     while place < len(data):
         tag, place = _number(data, place)

@@ -1,15 +1,15 @@
-"""WordPiece, as BERT uses it: text <-> ids, trained and applied by the same file.
+"""WordPiece, as in BERT: text <-> ids, trained and applied by the same file.
 
 In: texts to learn a vocabulary from; or a folder with `tokenizer.json` or `vocab.txt`, or a `vocab.txt` alone.
 Out: ids (numpy, without [CLS] and [SEP]: rows are packed later), and a folder that `transformers` opens with the same
 ids: tokenizer.json, vocab.txt, tokenizer_config.json, special_tokens_map.json.
 
 Notable choices
-- The `tokenizers` library decides every id, as it does in `transformers`, so the ids are equal. What is ours is opening
-  and checking what a user gives, and asking the library about each word only once (word_cache.py).
+- The `tokenizers` library computes every id, as it does in `transformers`, so the ids are equal. Keel adds the opening
+  and checking of user files, and a cache, so that the library encodes each distinct word only once (word_cache.py).
 - Where tokenizer.json and tokenizer_config.json disagree on lower-casing, the latter wins, as in `transformers`.
 - Special tokens written in a text ("[MASK]") become the special ids, also as in `transformers`.
-- Special tokens go by their BERT names but may have any ids.
+- Special tokens must have their BERT names but may have any ids.
 
 Papers: Wu et al. 2016 (arXiv:1609.08144), section 4.1; Devlin et al. 2018 (arXiv:1810.04805).
 """
@@ -23,24 +23,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from keel.errors import UserError
 from keel.tokenizers.alphabet import Alphabet, find
-from keel.tokenizers.library import LibraryTokenizer, verify_tokenizer_folder
+from keel.tokenizers.library import (
+    LibraryTokenizer,
+    check_ids,
+    frame_as_bert,
+    parse_tokenizer,
+    verify_tokenizer_folder,
+)
 from keel.tokenizers.word_cache import WordCache
 
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 SPECIAL = tuple(ROLES.values())
 CONTINUATION = "##"
-NO_PIECES = "[no pieces]"  # the continuation of vocabularies of whole words (words.py): no entry begins with it
+NO_PIECES = "[no pieces]"  # continuation prefix of whole-word vocabularies (whole_words.py): no entry begins with it
 BLANKS = " \t\r"
 LONGEST_WORD = 100  # characters; a longer word is [UNK], as in BERT
-CHARACTERS = 20000  # distinct ones that training keeps at most; enough for all Chinese characters in use
+CHARACTERS = 20000  # maximum alphabet of training; enough for all Chinese characters in use
 
 
 class WordPiece(LibraryTokenizer):
-    """Satisfies `interfaces.Tokenizer`. Make one with `load` or `train`."""
+    """Implements `interfaces.Tokenizer`. Create one with `load` or `train`."""
 
     kind = "wordpiece"
 
@@ -79,17 +85,17 @@ class WordPiece(LibraryTokenizer):
         min_frequency: int = 2,
         characters: int = CHARACTERS,
     ) -> WordPiece:
-        """Learns a vocabulary; see `learn`, which also tells what it found."""
+        """Learns a vocabulary; see `learn`, which also returns the alphabet."""
         return learn(texts, size, lowercase, strip_accents, min_frequency, characters)[0]
 
     def with_vocabulary(self, vocabulary: Sequence[str]) -> WordPiece:
-        """A tokenizer that treats texts alike and has these entries, in this order."""
+        """A tokenizer with the same normalisation and splitting, and with these entries in this order."""
         content = json.loads(self._tokenizer.to_str())
         ids = {token: id for id, token in enumerate(vocabulary)}
         added = [token for token in content["added_tokens"] if token["content"] in ids]
         content["added_tokens"] = [token | {"id": ids[token["content"]]} for token in added]
         content["model"]["vocab"] = ids
-        content["post_processor"] = None  # it names ids; `_finish` makes another
+        content["post_processor"] = None  # it contains ids; `_finish` makes a new one
         tokenizer = Tokenizer.from_str(json.dumps(content))
         _finish(tokenizer)
         return type(self)(tokenizer)
@@ -119,13 +125,13 @@ class WordPiece(LibraryTokenizer):
         return [~self.continues[row] for row in rows]
 
     def knows(self, character: str) -> bool:
-        """Whether a character has an entry of its own, once normalised. One that normalising deletes needs none."""
+        """Whether a character has an entry after normalisation. One that normalisation deletes needs none."""
         normalised = str(self._tokenizer.normalizer.normalize_str(character)).strip()
         ids = self._tokenizer.token_to_id
         return all(ids(c) is not None or ids(f"{CONTINUATION}{c}") is not None for c in normalised)
 
     def fingerprint(self) -> str:
-        """Names the vocabulary and what normalising does, however that was said (`strip_accents` may be implied)."""
+        """A hash of the vocabulary and of what normalisation does, with an implied `strip_accents` resolved."""
         settings = self.normalisation | {"strip_accents": self.strips_accents}
         content = json.dumps([self.vocabulary, settings], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
@@ -139,9 +145,9 @@ def learn(
     min_frequency: int = 2,
     characters: int = CHARACTERS,
 ) -> tuple[WordPiece, Alphabet]:
-    """Learns a vocabulary of at most `size` entries. `texts` is read twice; an iterator is kept in memory for that.
+    """Learns a vocabulary of at most `size` entries. `texts` is read twice; for that, an iterator is kept in memory.
 
-    `strip_accents=None` strips them when lower-casing, as BERT does. Characters and pieces that occur less than
+    `strip_accents=None` strips accents when lower-casing, as BERT does. Characters and pieces that occur fewer than
     `min_frequency` times are left out.
     """
     if size <= len(SPECIAL):
@@ -158,7 +164,7 @@ def learn(
         min_frequency=min_frequency,
         initial_alphabet=alphabet.characters,
         limit_alphabet=len(alphabet.characters),
-        # "Special" only in that these get the first ids, in this order: see alphabet.py.
+        # "Special" only because that gives them the first ids, in this order: see alphabet.py.
         special_tokens=[*SPECIAL, *alphabet.characters, *continuations],
         continuing_subword_prefix=CONTINUATION,
         show_progress=False,
@@ -174,7 +180,7 @@ def assemble(
     chinese: bool = True,
     continuation: str = CONTINUATION,
 ) -> Tokenizer:
-    """The whole BERT pipeline around a vocabulary. `chinese`: whether its characters stand apart."""
+    """The BERT pipeline with this vocabulary. `chinese`: whether each Chinese character is a word by itself."""
     model = models.WordPiece(
         vocabulary,
         unk_token="[UNK]",
@@ -192,17 +198,12 @@ def assemble(
 
 
 def _finish(tokenizer: Tokenizer) -> None:
-    """Makes the special tokens special and puts them around texts."""
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    """Adds what needs the vocabulary: the special tokens around texts, and the decoder."""
+    frame_as_bert(tokenizer, SPECIAL)
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
-    )
 
 
-def _check(vocabulary: dict[str, int], path: Path) -> None:
+def _check_special_tokens(vocabulary: dict[str, int], path: Path) -> None:
     missing = [token for token in SPECIAL if token not in vocabulary]
     if missing:
         raise UserError(
@@ -211,9 +212,9 @@ def _check(vocabulary: dict[str, int], path: Path) -> None:
 
 
 def _read_vocabulary(path: Path) -> Tokenizer:
-    """A vocab.txt: one token a line, the line's number is the id."""
+    """Opens a vocab.txt: one token per line; the number of the line, from 0, is the id."""
     try:
-        # Not splitlines(): vocabularies hold U+2028 and other characters that it takes for line ends.
+        # Not splitlines(): vocabularies contain U+2028 and other characters that it treats as line ends.
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: byte {error.start} is not UTF-8; is this a vocab.txt (one token a line)?") from None
@@ -229,19 +230,19 @@ def _read_vocabulary(path: Path) -> Tokenizer:
         if token in vocabulary:
             raise UserError(f"{path}, line {id + 1}: '{token}' is also on line {vocabulary[token] + 1}; remove one")
         vocabulary[token] = id
-    _check(vocabulary, path)
+    _check_special_tokens(vocabulary, path)
     config = _read_config(path.parent)
     lowercase = config.get("do_lower_case", not any(_cased(token) for token in vocabulary))
     return assemble(vocabulary, lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
 
 
 def _cased(token: str) -> bool:
-    """Whether lower-casing would have changed this token. Names such as [unused1] and <S> tell nothing."""
+    """Whether lower-casing changes this token. Names such as [unused1] and <S> do not count."""
     return token != token.lower() and (token[0], token[-1]) not in {("[", "]"), ("<", ">")}
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, or nothing."""
+    """The content of tokenizer_config.json; empty if there is none."""
     path = folder / "tokenizer_config.json"
     if not path.is_file():
         return {}
@@ -255,7 +256,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> Tokenizer:
-    """A tokenizer.json, if it holds BERT's pipeline."""
+    """Opens a tokenizer.json that contains BERT's pipeline."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         kinds = {part: (content.get(part) or {}).get("type") for part in ("model", "normalizer", "pre_tokenizer")}
@@ -272,13 +273,9 @@ def _read_json(path: Path) -> Tokenizer:
         "tokenize_chinese_chars": "handle_chinese_chars",
     }
     content["normalizer"] |= {names[key]: config[key] for key in names if key in config}
-    try:
-        tokenizer = Tokenizer.from_str(json.dumps(content))
-    except Exception as error:  # the library raises bare Exception for whatever it dislikes
-        raise UserError(f"{path}: the tokenizers library refuses it ({error}); restore it from a copy") from None
+    tokenizer = parse_tokenizer(content, path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    _check(vocabulary, path)
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise UserError(f"{path}: its ids are not 0 to {len(vocabulary) - 1} without gaps; the file is damaged")
+    _check_special_tokens(vocabulary, path)
+    check_ids(vocabulary, path)
     _finish(tokenizer)
     return tokenizer

@@ -1,27 +1,24 @@
-"""The one loop: takes rows, asks the learner, updates, logs, evaluates, saves; until the steps or the time are used up.
+"""The one loop: takes rows, computes gradients, updates, logs, evaluates, saves; until steps or time are used up.
 
 In: a `Run` (learner, optimizer, source of rows, settings, hooks). Out: the run's state after its last step.
 
 Notable choices
-- Everything random in a step is a function of (seed, step, slice): a run that goes on from a saved state repeats
+- Everything random in a step is a function of (seed, step, micro-batch): a run that resumes from a saved state repeats
   exactly what it would have done. Thread count is part of that promise and is kept by the caller.
-- A step is computed in a fixed number of slices whose gradients are summed in order, several of them computed at once
-  where the recipe says so (`side_by_side.py`); losses are divided by the step's answers, not the slice's, so the number
-  of slices does not change what is minimised.
-- A signal interrupts a step that has not yet touched the weights: saving starts at once (where slices are computed side
-  by side, as soon as those at work are done), and the step is repeated by the resumed run. Only the update itself is
+- A step is computed in a fixed number of micro-batches whose gradients are summed in order, several of them at once
+  where the recipe says so (`micro_batches.py`); losses are divided by the step's answers, not the micro-batch's, so
+  their number does not change what is minimised.
+- A signal interrupts a step that has not yet touched the weights: saving starts at once (where micro-batches run in
+  parallel, as soon as those at work are done), and the step is repeated by the resumed run. Only the update itself is
   never interrupted.
 - A loss or gradient that is not finite never updates the weights; too many in a row end the run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,17 +27,17 @@ from torch import Tensor
 
 from keel.corpus.stream import Cursor
 from keel.errors import UserError
-from keel.interfaces import Batch, Rows, Score, Tokenizer
-from keel.layers.attention import padding_share
-from keel.layers.dropout import drawing
-from keel.randomness import seed_of
-from keel.training.learner import Learner
+from keel.interfaces import Tokenizer
+from keel.layers.dropout import seeded_dropout
+from keel.learner.learner import Learner, answer_counts
+from keel.randomness import Draw, seed_of
+from keel.training.micro_batches import add_gradients
 from keel.training.precision import autocast
 from keel.training.schedules import learning_rate
 from keel.training.settings import TrainingSettings, seconds
-from keel.training.side_by_side import add_gradients
+from keel.training.stopping import Interrupted, StopRequest
+from keel.values import Batch, Rows, Score
 
-DROPOUT = 21  # the purpose the seed is used for
 HOPELESS = 50  # steps in a row without a finite loss
 Cursors = dict[str, Cursor]
 
@@ -55,61 +52,25 @@ class State:
     cursors: Cursors = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Run:
+    """What the loop needs of a run."""
+
     learner: Learner
     optimizer: torch.optim.Optimizer
     tokenizer: Tokenizer
-    source: Callable[[float, Cursors], tuple[list[Rows], Cursors]]  # progress, cursors -> the slices' rows, cursors
+    source: Callable[
+        [float, Cursors], tuple[list[Rows], Cursors]
+    ]  # progress, cursors -> the micro-batches' rows, cursors
     settings: TrainingSettings
     state: State
     device: torch.device
     precision: str
     evaluate: Callable[[], dict[str, float]]
-    save: Callable[[State], None]
+    save: Callable[[State], object]
     log: Callable[[dict[str, Any]], None]
     show: Callable[[dict[str, Any]], None]  # each step, for the progress bar
     began: float = field(default_factory=time.monotonic)  # when the budget's clock started
-
-
-class Interrupted(BaseException):
-    """Raised inside a step by a signal; caught by the loop."""
-
-
-class StopRequest:
-    """Turns SIGTERM and Ctrl-C into a request that the loop sees at once, except during an update."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.may_raise = False
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        self.asked = True
-        if self.may_raise:
-            self.may_raise = False
-            raise Interrupted
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[StopRequest]:
-        if threading.current_thread() is not threading.main_thread():
-            yield self  # only the main thread may handle signals; another thread's caller stops the process itself
-            return
-        before = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
-        self.may_raise = True
-        try:
-            if self.asked:  # the signal came when it could not be raised
-                raise Interrupted
-            yield
-        finally:
-            self.may_raise = False
 
 
 class Timer:
@@ -174,13 +135,13 @@ class Timer:
 
 def train(run: Run) -> tuple[State, bool]:
     """Runs to the end, or until asked to stop; either way the state is saved. True: it was asked to stop."""
-    timer, window, saver, state = Timer(run), Window(), Saver(run), run.state
+    timer, means, saver, state = Timer(run), RunningMeans(), Saver(run), run.state
     with StopRequest().listening() as stop:
         while not stop.asked and not timer.finished(state.step):
             progress, began = timer.progress(state.step), time.monotonic()
             rate = learning_rate(run.settings, progress)
-            if run.learner.moves_weights:
-                measured = _learn(run, state, progress, rate)
+            if run.learner.updates_itself:
+                measured = _self_update(run, state, progress, rate)
             else:
                 try:
                     with stop.interruptible():
@@ -190,18 +151,18 @@ def train(run: Run) -> tuple[State, bool]:
                 if measured.finite:
                     _update(run, rate)
                 run.optimizer.zero_grad(set_to_none=True)
-            window.add(measured)
+            means.add(measured)
             timer.note_step(time.monotonic() - began, measured.tokens)
             state = State(state.step + 1, state.tokens + measured.tokens, timer.elapsed(), measured.cursors)
             line = _line(state, progress) | {
                 "learning_rate": rate,
                 "tokens_per_second": round(timer.tokens_per_second, 1),
             }
-            run.show({**line, **window.means(), "remaining": timer.remaining(state.step)})
+            run.show({**line, **means.figures(), "remaining": timer.remaining(state.step)})
             if state.step % run.settings.log_steps == 0:
-                run.log({"kind": "train", **line, **window.means()})
-                window = Window(window.failures)
-            if window.failures >= HOPELESS:
+                run.log({"kind": "train", **line, **means.figures()})
+                means = RunningMeans(means.failures)
+            if means.failures >= HOPELESS:
                 raise _hopeless(state)
             if state.step % run.settings.evaluate_steps == 0 and timer.has_time_to_evaluate(state.step):
                 before = timer.elapsed()
@@ -281,47 +242,55 @@ class Measured:
 
 
 def _gradients(run: Run, state: State, progress: float) -> Measured:
-    """Forward and backward over the step's slices; touches nothing but gradients."""
+    """Forward and backward over the step's micro-batches; touches nothing but gradients."""
     run.optimizer.zero_grad(set_to_none=True)
-    slices, cursors = run.source(progress, state.cursors)
-    batches = [run.learner.prepare(rows, run.tokenizer, run.device) for rows in slices]
+    parts, cursors = run.source(progress, state.cursors)
+    batches = [run.learner.prepare(rows, run.tokenizer, run.device) for rows in parts]
     counts: dict[str, int] = {}
     for batch in batches:
-        for name, count in run.learner.answer_counts(batch).items():
+        for name, count in answer_counts(batch).items():
             counts[name] = counts.get(name, 0) + count
     totals = {name: torch.zeros(2, device=run.device) for name in counts}
     run.learner.train()
+    at_once = run.settings.parallel_micro_batches
 
-    def ask(number: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """A slice's loss, and what is to be known of its scores."""
-        seed = seed_of(run.settings.seed, DROPOUT, state.step, number)
-        with drawing(seed, run.device), autocast(run.device, run.precision, run.settings.lanes):
+    def loss_of(number: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """A micro-batch's loss, and the sums of its scores."""
+        seed = seed_of(run.settings.seed, Draw.DROPOUT, state.step, number)
+        with seeded_dropout(seed, run.device), autocast(run.device, run.precision, at_once):
             scores = run.learner(batches[number])
-        found = {name: torch.stack([score.loss.detach(), _right(score)]) for name, score in scores.items()}
-        return _objective_sum(run.learner, scores, counts), found
+        sums = {name: torch.stack([score.loss.detach(), _right(score)]) for name, score in scores.items()}
+        return weighted_sum(scores, counts), sums
 
-    for found in add_gradients(run.learner, ask, len(batches), run.settings.lanes, run.device):
-        for name, sums in found.items():
+    for reported in add_gradients(run.learner, loss_of, len(batches), at_once, run.device):
+        for name, sums in reported.items():
             totals[name] += sums
-    run.learner.penalise()
-    norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.settings.clip)
+    run.learner.add_penalties()
+    norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.settings.max_grad_norm)
     return Measured(
         {name: (*total.tolist(), counts[name]) for name, total in totals.items()},
         float(norm),
         sum(len(batch.ids) for batch in batches),
-        sum(padding_share(batch.lengths, run.device) for batch in batches) / len(batches),
+        sum(_padding_share(batch.lengths, run.device) for batch in batches) / len(batches),
         cursors,
     )
 
 
-def _learn(run: Run, state: State, progress: float, rate: float) -> Measured:
-    """A step of objectives that move the weights by themselves; half a step could not be taken back."""
-    slices, cursors = run.source(progress, state.cursors)
+def _padding_share(lengths: tuple[int, ...], device: torch.device) -> float:
+    """How much of the attention's work is padding on this device."""
+    if device.type == "cpu" or not lengths:
+        return 0.0
+    return 1.0 - sum(lengths) / (len(lengths) * max(lengths))
+
+
+def _self_update(run: Run, state: State, progress: float, rate: float) -> Measured:
+    """A step of objectives that update the weights themselves; half a step could not be undone."""
+    parts, cursors = run.source(progress, state.cursors)
     sums: dict[str, tuple[float, float, int]] = {}
-    for rows in slices:
-        scores = run.learner.learn(rows, rate)
+    for rows in parts:
+        scores = run.learner.update(rows, rate)
         add_scores(sums, {n: (float(s.loss), float(_right(s)), s.count) for n, s in scores.items()})
-    return Measured(sums, 0.0, sum(len(rows.ids) for rows in slices), 0.0, cursors)
+    return Measured(sums, 0.0, sum(len(rows.ids) for rows in parts), 0.0, cursors)
 
 
 def _right(score: Score) -> Tensor:
@@ -329,9 +298,9 @@ def _right(score: Score) -> Tensor:
     return score.loss.new_tensor(math.nan) if score.correct is None else score.correct.to(score.loss.dtype)
 
 
-def _objective_sum(learner: Learner, scores: dict[str, Score], counts: dict[str, int]) -> Tensor:
-    weights = learner.weights()
-    terms = [score.loss * (weights[name] / max(1, counts[name])) for name, score in scores.items()]
+def weighted_sum(scores: dict[str, Score], counts: dict[str, int]) -> Tensor:
+    """What training minimises: the weighted sum of the scores' means over all answers of a step."""
+    terms = [score.loss * (score.weight / max(1, counts[name])) for name, score in scores.items()]
     return torch.stack(terms).sum()
 
 
@@ -341,7 +310,7 @@ def _update(run: Run, rate: float) -> None:
     run.optimizer.step()
 
 
-class Window:
+class RunningMeans:
     """Means over the steps since the last log line; `failures` counts steps in a row that were not finite."""
 
     def __init__(self, failures: int = 0) -> None:
@@ -361,7 +330,7 @@ class Window:
         self.norm += step.norm
         add_scores(self.sums, step.scores)
 
-    def means(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float]:
         means = summarise(self.sums)
         means["gradient_norm"] = self.norm / max(1, self.steps - self.skipped)
         means["padding"] = self.padding / max(1, self.steps)

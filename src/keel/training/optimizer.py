@@ -1,5 +1,5 @@
-"""AdamW with the usual exclusions (biases and norms do not decay), or Muon for the layers' matrices and AdamW for the
-rest; and the optimizer's state under the parameters' own names.
+"""The optimizer of a run: one from `optimizers/` for the layers' matrices or for everything, AdamW for the rest; with
+the usual exclusions (biases and norms do not decay). And its state under the parameters' own names.
 
 In: a learner, settings, and shares of the learning rate where parameters differ. Out: the optimizer; its state as
 plain tensors for `state.safetensors`, and back.
@@ -7,55 +7,52 @@ plain tensors for `state.safetensors`, and back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from keel.layers.attention import SelfAttention
-from keel.layers.cross_attention import CrossAttention
-from keel.layers.transformer_decoder import TransformerDecoder
-from keel.training.muon import Muon
+from keel import catalog
+from keel.layers.attention.cross_attention import CrossAttention
+from keel.layers.attention.self_attention import SelfAttention
+from keel.layers.decoders.transformer import TransformerDecoder
+from keel.learner.learner import Learner
 from keel.training.settings import TrainingSettings
 
 
 def make_optimizer(
-    learner: nn.Module,
+    learner: Learner,
     settings: TrainingSettings,
     scales: Mapping[nn.Parameter, float] | None = None,
     precision: str = "fp32",
 ) -> torch.optim.Optimizer:
     """Groups by decay and by share of the learning rate (`scale`; the loop multiplies it in). A share of 0 freezes."""
-    stacks = _stacks(learner) if settings.optimizer == "muon" else {}
+    kind, rest = catalog.find("optimizers", settings.optimizer), catalog.find("optimizers", "adamw")
+    stacks = _stacks(learner) if kind.matrices_only else {}
     groups: dict[tuple[int, bool, float], list[nn.Parameter]] = {}
     for parameter in learner.parameters():
         scale = (scales or {}).get(parameter, 1.0) * parameter.requires_grad
         parameter.requires_grad_(scale > 0)
         if scale > 0:
             groups.setdefault((stacks.get(parameter, 0), parameter.ndim >= 2, scale), []).append(parameter)
-    options = {
+    options: dict[tuple[int, bool, float], dict[str, Any]] = {
         key: {"params": groups[key], "weight_decay": settings.weight_decay * key[1], "scale": key[2]}
         for key in sorted(groups, reverse=True)
     }
-    adam = torch.optim.AdamW(
-        [group for (stacked, *_), group in options.items() if not stacked],
-        lr=0.0,
-        betas=(settings.beta1, settings.beta2),
-        eps=settings.epsilon,
-        fused=True,
-    )
+    shared = {"betas": (settings.beta1, settings.beta2), "epsilon": settings.epsilon, "precision": precision}
+    others = [group for (stacked, *_), group in options.items() if not stacked]
     matrices = [group | {"stacked": stacked} for (stacked, *_), group in options.items() if stacked]
     if not matrices:
-        return adam
-    return Together(Muon(matrices, precision=torch.bfloat16 if precision == "bf16" else torch.float32), adam)
+        made: torch.optim.Optimizer = (rest if kind.matrices_only else kind).make(others, **shared)
+        return made
+    return Together(kind.make(matrices, **shared), rest.make(others, **shared))
 
 
-def _stacks(learner: nn.Module) -> dict[Tensor, int]:
-    """The matrices of the layers, a translator's decoder included, with how many stand on top of each other in each."""
+def _stacks(learner: Learner) -> dict[Tensor, int]:
+    """The matrices of the layers, a translator's decoder included, with how many are stacked in each."""
     stacks: dict[Tensor, int] = {}
-    decoders = [part for part in learner.modules() if isinstance(part, TransformerDecoder)]
-    for part in chain.from_iterable(whole.modules() for whole in (learner.backbone, *decoders)):  # type: ignore[union-attr]
+    for part in _layers(learner):
         if isinstance(part, SelfAttention):
             stacks[part.qkv.weight] = max(part.roles) + 1
         elif isinstance(part, CrossAttention):
@@ -70,6 +67,13 @@ def _stacks(learner: nn.Module) -> dict[Tensor, int]:
     return stacks
 
 
+def _layers(learner: Learner) -> Iterator[nn.Module]:
+    yield from learner.backbone.modules()
+    for part in learner.modules():
+        if isinstance(part, TransformerDecoder):
+            yield from part.modules()
+
+
 class Together(torch.optim.Optimizer):
     """Optimizers that have parameters of their own, as one: the same groups, and one state."""
 
@@ -79,7 +83,7 @@ class Together(torch.optim.Optimizer):
         for part in parts:
             part.state = self.state
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # returns no loss
         for part in self.parts:
             part.step()
 

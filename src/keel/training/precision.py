@@ -17,7 +17,7 @@ from functools import cache
 import torch
 
 from keel.errors import UserError
-from keel.training.machine import BROKEN, prepare_cpu
+from keel.machine import BROKEN, prepare_cpu
 
 CLEARLY = 1.5  # times faster than fp32
 HOPELESS = 0.25  # at a small size, where bf16 has its overheads too
@@ -38,12 +38,12 @@ def settle_precision(wish: str, device: torch.device) -> str:
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def autocast(device: torch.device, precision: str, lanes: int = 1) -> contextlib.AbstractContextManager[object]:
-    """For the forward pass; the backward pass follows it. With several lanes no cast weight is kept for its next use:
-    torch keeps them for all threads, and the first one to leave drops those of the others."""
+def autocast(device: torch.device, precision: str, parallel: int = 1) -> contextlib.AbstractContextManager[object]:
+    """For the forward pass; the backward pass follows it. With micro-batches in parallel no cast weight is cached:
+    torch caches them for all threads, and the first one to leave drops those of the others."""
     if precision != "bf16":
         return contextlib.nullcontext()
-    return torch.autocast(device.type, torch.bfloat16, cache_enabled=lanes == 1)
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=parallel == 1)
 
 
 @cache

@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,35 @@ import torch
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
-from keel import checkpoint
+from keel import folders
 from keel.corpus.stream import Cursor
 from keel.errors import UserError
+from keel.hugging_face.folder import save_model
+from keel.learner.learner import Learner
+from keel.learner.task_setup import TaskSetup
 from keel.tokenizers.library import LibraryTokenizer
-from keel.training.learner import Learner
 from keel.training.loop import State
-from keel.training.model_folder import Purpose, save_model
 from keel.training.optimizer import optimizer_tensors
 
 GROWING = ("metrics.jsonl", "report.html")  # change when a finished run is made longer, so they have no sums
 BEGUN = ("checkpoints", "recipe.yaml", "metrics.jsonl")  # what a run begins with
 MODEL_FILES_ONLY_HERE = ("state.safetensors", "run.json")  # of no use to a finished model's reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What is saved of a run at a step."""
+
+    learner: Learner
+    optimizer: torch.optim.Optimizer
+    tokenizer: LibraryTokenizer
+    state: State
+    facts: dict[str, Any]
+    recipe_yaml: str
+    card: str
+    setup: TaskSetup | None
 
 
 class RunFolder:
@@ -87,41 +102,30 @@ class RunFolder:
         if self.steps() or (self.checkpoints.is_dir() and (self.out / "config.json").exists()):
             raise UserError(f"{self.out} already holds a run; add --resume to go on with it, or choose another --out")
         if not self._only_begun():
-            checkpoint.check_free(self.out)
+            folders.check_free(self.out)
 
     def _only_begun(self) -> bool:
         """Whether all there is was left by a run that ended before its first checkpoint; the next takes its place."""
         if not self.checkpoints.is_dir():
             return False
         left = [path.name for path in (*self.out.iterdir(), *self.checkpoints.iterdir())]
-        return all(name in BEGUN or name.startswith(checkpoint.TEMPORARY) for name in left)
+        return all(name in BEGUN or name.startswith(folders.TEMPORARY) for name in left)
 
     def begin(self, recipe_yaml: str) -> None:
         self.check_new()
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_file(self.out / "recipe.yaml", recipe_yaml)
+        folders.write_file(self.out / "recipe.yaml", recipe_yaml)
         self.metrics.write_text("")
 
-    def save(
-        self,
-        learner: Learner,
-        optimizer: torch.optim.Optimizer,
-        tokenizer: LibraryTokenizer,
-        state: State,
-        facts: dict[str, Any],
-        recipe_yaml: str,
-        card: str,
-        keep: int,
-        purpose: Purpose | None = None,
-    ) -> Path:
-        """Writes a checkpoint and lets the oldest ones go."""
-        target = self.checkpoints / f"step-{state.step:08d}"
-        if not target.exists() or purpose:  # what a task settles at its last evaluation belongs to the last step
-            with self._disk_full_explained(), checkpoint.write_folder(target, facts) as folder:
-                save_model(folder, learner, tokenizer, card, purpose)
-                checkpoint.write_tensors(folder / "state.safetensors", optimizer_tensors(optimizer, learner))
-                (folder / "run.json").write_text(json.dumps({**asdict(state), **facts}, indent=2))
-                (folder / "recipe.yaml").write_text(recipe_yaml, encoding="utf-8")
+    def save(self, parts: Checkpoint, keep: int) -> Path:
+        """Writes a checkpoint and removes the oldest ones."""
+        target = self.checkpoints / f"step-{parts.state.step:08d}"
+        if not target.exists() or parts.setup:  # what a task fits at its last evaluation belongs to the last step
+            with self._disk_full_explained(), folders.write_folder(target, parts.facts) as folder:
+                save_model(folder, parts.learner, parts.tokenizer, parts.card, parts.setup)
+                folders.write_tensors(folder / "state.safetensors", optimizer_tensors(parts.optimizer, parts.learner))
+                (folder / "run.json").write_text(json.dumps({**asdict(parts.state), **parts.facts}, indent=2))
+                (folder / "recipe.yaml").write_text(parts.recipe_yaml, encoding="utf-8")
         for old in self.steps()[:-keep]:
             shutil.rmtree(old)
         return target
@@ -142,13 +146,13 @@ class RunFolder:
 
     def latest(self) -> tuple[Path, State, dict[str, Any]]:
         """The newest checkpoint, verified. A damaged one is refused by name, and the last good one offered."""
-        for left in self.out.glob(f"**/{checkpoint.TEMPORARY}*"):
+        for left in self.out.glob(f"**/{folders.TEMPORARY}*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         steps = self.steps()
         if not steps:
             raise UserError(f"{self.out}: there is no checkpoint to resume from; start without --resume")
         try:
-            checkpoint.verify_folder(steps[-1])
+            folders.verify_folder(steps[-1])
         except UserError as error:
             raise UserError(f"{error}{self._offer(steps[:-1])}") from None
         facts = json.loads((steps[-1] / "run.json").read_text())
@@ -159,7 +163,7 @@ class RunFolder:
     def _offer(self, older: list[Path]) -> str:
         for path in reversed(older):
             with contextlib.suppress(UserError):
-                checkpoint.verify_folder(path)
+                folders.verify_folder(path)
                 return (
                     f". The last good checkpoint is {path}: remove the damaged folder, and --resume goes on from there"
                 )
@@ -173,7 +177,7 @@ class RunFolder:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 if json.loads(line)["step"] <= step:
                     kept.append(line + "\n")
-        checkpoint.write_file(self.metrics, "".join(kept))
+        folders.write_file(self.metrics, "".join(kept))
 
     def log(self, entry: dict[str, Any]) -> None:
         with self.metrics.open("a") as file:
@@ -182,15 +186,9 @@ class RunFolder:
     def finish(self, facts: dict[str, Any]) -> None:
         """Makes `out` itself the model folder."""
         last = self.steps()[-1]
-        (self.out / checkpoint.MANIFEST).unlink(missing_ok=True)  # that of an earlier end does not fit what follows
+        (self.out / folders.MANIFEST).unlink(missing_ok=True)  # that of an earlier end does not fit what follows
         for path in last.iterdir():
-            if path.name == checkpoint.MANIFEST or path.name in MODEL_FILES_ONLY_HERE:
+            if path.name == folders.MANIFEST or path.name in MODEL_FILES_ONLY_HERE:
                 continue
-            temporary = self.out / f"{checkpoint.TEMPORARY}{path.name}"
-            temporary.unlink(missing_ok=True)
-            try:
-                os.link(path, temporary)
-            except OSError:  # a file system without links
-                shutil.copyfile(path, temporary)
-            temporary.replace(self.out / path.name)
-        checkpoint.write_manifest(self.out, facts, "*", leave_out=GROWING)
+            folders.link_or_copy(path, self.out / path.name)
+        folders.write_manifest(self.out, facts, "*", leave_out=GROWING)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from keel.errors import UserError
+from keel import catalog
+from keel.configs import Options
+from keel.errors import UserError, suggest
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class TrainingSettings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class TrainingSettings(Options):
     steps: int = Field(10_000, ge=1)
     budget: str | None = Field(None, description="wall-clock such as 45m; replaces steps")
-    batch_tokens: int = Field(4096, ge=8, description="tokens in a step, of all its slices")
-    slices: int = Field(1, ge=1, description="parts a step is computed in; part of the result, unlike the machine")
-    lanes: int = Field(1, ge=1, description="slices computed at once on a CPU, which share its threads and its memory")
-    optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: orthogonal steps for the layers' matrices")
+    batch_tokens: int = Field(4096, ge=8, description="tokens in a step, of all its micro-batches")
+    micro_batches: int = Field(1, ge=1, description="parts a step is computed in; part of the result")
+    parallel_micro_batches: int = Field(
+        1, ge=1, description="micro-batches computed at once on a CPU, which share its threads and its memory"
+    )
+    optimizer: str = Field("adamw", description="adamw, or muon: orthogonal steps for the layers' matrices")
     learning_rate: float = Field(1e-3, gt=0)
     warmup: float = Field(0.06, ge=0, description="share of the run if below 1, else steps")
     decay: Literal["linear", "cosine", "constant", "inverse-sqrt"] = "linear"
@@ -28,7 +30,7 @@ class TrainingSettings(BaseModel):
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.98, ge=0, lt=1)
     epsilon: float = Field(1e-6, gt=0)
-    clip: float = Field(1.0, gt=0)
+    max_grad_norm: float = Field(1.0, gt=0)
     seed: int = Field(1, ge=0)
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     log_steps: int = Field(20, ge=1)
@@ -36,7 +38,14 @@ class TrainingSettings(BaseModel):
     evaluation_tokens: int = Field(65_536, ge=256)
     checkpoint_steps: int = Field(1000, ge=1)
     checkpoint_minutes: float = Field(10.0, gt=0)
-    keep: int = Field(2, ge=1, description="checkpoints kept, newest first")
+    keep_checkpoints: int = Field(2, ge=1, description="how many, newest first")
+
+    @field_validator("optimizer")
+    @classmethod
+    def _optimizer_exists(cls, name: str) -> str:
+        if not catalog.known("optimizers", name):
+            raise ValueError(f"there is no optimizer called '{name}'.{suggest(name, catalog.names('optimizers'))}")
+        return name
 
     @field_validator("budget")
     @classmethod
@@ -63,7 +72,7 @@ class FinetuneSettings(TrainingSettings):
 
     epochs: float | None = Field(3.0, gt=0, description="passes over the training rows; null: training.steps")
     examples: int | None = Field(None, ge=1, description="learn from so many training examples only; null: all")
-    batch_rows: int = Field(16, ge=1, description="examples in a step, of all its slices")
+    batch_size: int = Field(16, ge=1, description="examples in a step, of all its micro-batches")
     learning_rate: float = Field(5e-5, gt=0)
     warmup: float = Field(0.1, ge=0, description="share of the run if below 1, else steps")
     beta2: float = Field(0.999, ge=0, lt=1)
@@ -71,7 +80,7 @@ class FinetuneSettings(TrainingSettings):
 
     def for_rows(self, examples: int) -> FinetuneSettings:
         """With steps worked out for so many examples, and an evaluation after each pass."""
-        a_pass = max(1, -(-examples // self.batch_rows))
+        a_pass = max(1, -(-examples // self.batch_size))
         steps = self.steps if self.epochs is None else max(1, round(self.epochs * a_pass))
         often = self.evaluate_steps if "evaluate_steps" in self.model_fields_set else a_pass
         if 1 <= self.warmup >= steps:
@@ -86,7 +95,7 @@ def seconds(budget: str) -> float:
     """'90s', '45m', '2h', '1h30m' -> seconds."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", budget)
     if not parts or "".join(n + u for n, u in parts) != budget.replace(" ", ""):
-        raise ValueError(f"'{budget}' is not a time: write 90s, 45m, 2h or 1h30m")
+        raise ValueError(f"{budget!r} is not a time: write 90s, 45m, 2h or 1h30m")
     total = sum(float(n) * UNITS[u] for n, u in parts)
     if total <= 0:
         raise ValueError(f"'{budget}' is no time at all")

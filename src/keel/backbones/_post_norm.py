@@ -1,0 +1,133 @@
+"""What BERT, RoBERTa, ELECTRA and ALBERT have in common: the shape of their layers, and how these start.
+
+In: a config. Out: embeddings, blocks and starting values; each family's file puts them together.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import nn
+
+from keel.configs import BackboneConfig, Options
+from keel.layers.attention.self_attention import ROLES, SelfAttention
+from keel.layers.attention.window import CAUSAL, FULL
+from keel.layers.block import PostNormBlock
+from keel.layers.embeddings import Embeddings
+from keel.layers.feed_forward import FeedForward
+from keel.layers.init_offsets import init_learned_offsets, init_learned_positions
+
+SHARED: dict[str, tuple[int, int, int]] = {"none": ROLES, "qk": (0, 0, 1), "kv": (0, 1, 1), "qkv": (0, 0, 0)}
+
+
+class AttentionSection(Options):
+    """What an ablation changes about attention; the defaults are the published model."""
+
+    causal: bool = Field(False, description="a token attends only to what came before it")
+    shared: Literal["none", "qk", "kv", "qkv"] = Field("none", description="which projections are one and the same")
+    scaled: bool = Field(True, description="divide dot products by the root of a head's size")
+
+
+class PostNormConfig(BackboneConfig):
+    layers: int = Field(12, ge=1)
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    feed_forward: int = Field(3072, ge=1)
+    positions: int = Field(512, ge=4)
+    segments: int = Field(2, ge=1)
+    activation: Literal["gelu", "gelu_new", "relu"] = "gelu"
+    dropout: float = Field(0.1, ge=0, lt=1)
+    attention_dropout: float = Field(0.1, ge=0, lt=1)
+    norm_epsilon: float = Field(1e-12, gt=0)
+    position_init: Literal["sinusoid", "noise"] = "sinusoid"
+    attention_init: Literal["neighbours", "noise"] = "neighbours"
+    learn_positions: bool = Field(True, description="false: positions stay as they start")
+    attention: AttentionSection = AttentionSection()
+    pooler: bool = True
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        return self
+
+    @property
+    def context(self) -> Literal["both", "left"]:
+        return "left" if self.attention.causal else "both"
+
+    @property
+    def max_length(self) -> int:
+        return self.positions
+
+    @property
+    def embedding(self) -> int:
+        """The width of an embedding: that of all other vectors, unless a family says otherwise."""
+        return self.width
+
+
+class BidirectionalConfig(PostNormConfig):
+    """Of a family that has no causal variant."""
+
+    @model_validator(mode="after")
+    def _is_bidirectional(self) -> Self:
+        if self.attention.causal:
+            raise ValueError("this family is bidirectional; for a causal model take bert, roberta or gpt")
+        return self
+
+
+def make_embeddings(config: PostNormConfig, first_position: int = 0, fixed_segment: bool = False) -> Embeddings:
+    assert config.vocabulary is not None
+    embeddings = Embeddings(
+        config.vocabulary,
+        config.positions,
+        config.segments,
+        config.embedding,
+        dropout=config.dropout,
+        norm_epsilon=config.norm_epsilon,
+        first_position=first_position,
+        fixed_segment=fixed_segment,
+    )
+    embeddings.positions.weight.requires_grad_(config.learn_positions)
+    return embeddings
+
+
+def make_attention(config: PostNormConfig) -> SelfAttention:
+    return SelfAttention(
+        config.width,
+        config.heads,
+        config.attention_dropout,
+        window=CAUSAL if config.attention.causal else FULL,
+        roles=SHARED[config.attention.shared],
+        scale=None if config.attention.scaled else 1.0,
+    )
+
+
+def make_norm(config: PostNormConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.width, eps=config.norm_epsilon)
+
+
+def make_block(config: PostNormConfig) -> PostNormBlock:
+    return PostNormBlock(
+        make_attention(config),
+        make_norm(config),
+        FeedForward(config.width, config.feed_forward, config.activation, config.dropout),
+        make_norm(config),
+        config.dropout,
+    )
+
+
+@torch.no_grad()
+def init_positions(embeddings: Embeddings, first: SelfAttention | None, config: PostNormConfig) -> None:
+    """Learned positions start as waves of the other embeddings' size, and the heads of `first` attend to neighbouring
+    tokens, instead of noise: every small BERT otherwise sits on a plateau until it has found its neighbours; this way
+    it trains about four times as fast (docs/notebook.md). Both are starting values only: the model remains BERT.
+
+    `first`: the attention of a first layer that no other layer shares; None: there is none."""
+    if config.position_init == "noise":
+        return
+    table = embeddings.positions.weight[embeddings.first_position :]
+    init_learned_positions(table, config.width // config.heads, config.init_std)
+    if first is not None and config.attention_init == "neighbours" and config.attention.shared == "none":
+        init_learned_offsets(first, config.attention.causal)

@@ -1,0 +1,40 @@
+"""`keel embed`: one vector per text, in a .npy file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from keel.cli import common
+
+
+def embed(
+    model: common.ModelFolder,
+    file: Annotated[str, typer.Option(metavar="FILE", help="Texts: .txt with one per line, or .jsonl .csv .tsv.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.npy", help="Output file: (texts, width).")],
+    text: common.TextColumn = None,
+    pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of the tokens, or [CLS].")] = "mean",
+    layers: Annotated[str, typer.Option(metavar="N,N", help="Layers to average: 0 embeddings, -1 the last.")] = "-1",
+    device: common.Device = "auto",
+    allow_pickle: common.AllowPickle = False,
+    as_json: common.Json = False,
+) -> None:
+    """Writes one vector for each text of a file."""
+    from keel.stages.embed import embed as run
+
+    result = run(
+        model, file, out, column=text, pooling=pooling, layers=layers, device=device, allow_pickle=allow_pickle
+    )
+    common.print_result(f"vectors {out}", result, as_json)
+
+
+COMMAND = common.Command(
+    embed,
+    help="Compute one vector per text.",
+    order=140,
+    examples=[
+        "keel embed my-model --file sentences.txt --out vectors.npy",
+        "keel embed my-model --file texts.jsonl --out vectors.npy --pooling cls --layers 3,4",
+    ],
+)

@@ -1,0 +1,87 @@
+"""`keel predict`: what a fine-tuned model predicts, as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from keel.cli import common
+from keel.errors import UserError
+
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="Texts, or JSON lists if an input is several texts; - reads lines from stdin."),
+]
+File = Annotated[str | None, typer.Option(metavar="FILE", help="Read the texts from .txt .jsonl .csv .tsv .json.")]
+Pair = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Second text of a pair; the context, for question answering.")
+]
+TextColumn = Annotated[str | None, typer.Option("--text", metavar="COL", help="Text column in --file.")]
+PairColumn = Annotated[str | None, typer.Option("--pair-column", metavar="COL", help="Second text column in --file.")]
+
+
+def predict(
+    model: common.ModelFolder,
+    texts: Texts = None,
+    file: File = None,
+    pair: Pair = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    device: common.Device = "auto",
+    allow_pickle: common.AllowPickle = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; always on.")] = True,
+) -> None:
+    """Prints one JSON object per text, in the same order; positions count characters."""
+    from keel.inference.tasks import answer, open_task
+    from keel.stages.evaluate import predict as predict_file
+
+    if bool(texts) == bool(file):
+        raise UserError("predict needs texts, or --file; not both")
+    if file:
+        columns = {"text": text_column, "pair": pair_column}
+        _print(predict_file(model, file, columns=columns, device=device, allow_pickle=allow_pickle, report=common.say))
+        return
+    loaded = open_task(model, allow_pickle=allow_pickle, device=device)
+    given = [_input(text, pair, loaded.task) for text in common.lines_or_arguments(texts or [], blank=True)]
+    _print(answer(loaded, [loaded.need_task().example(one) for one in given], common.say))
+
+
+def _input(text: str, pair: str | None, task: Any) -> Any:
+    """The same input as a Python caller gives it."""
+    if pair is not None:
+        return text, pair
+    if not task.usage.several_texts:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, list):
+        shown = f"[{task.usage.python[1:-1]}]"
+        raise UserError(f"more than one text is needed: give --pair, or a JSON list such as {shown}")
+    return value
+
+
+def _print(answers: Iterable[dict[str, Any]]) -> None:
+    for answer in answers:
+        common.print_json(answer)
+    sys.stdout.flush()
+
+
+COMMAND = common.Command(
+    predict,
+    help="Print what a fine-tuned model predicts.",
+    order=120,
+    examples=[
+        'keel predict my-classifier "What a lovely film."',
+        'keel predict my-pairs --pair "A man plays." "Somebody makes music."',
+        'keel predict my-reader --pair "Paris is the capital of France." "What is the capital of France?"',
+        "keel predict my-tagger --file texts.jsonl",
+        "keel predict my-tagger - < lines.txt",
+        """echo '["What is the capital?", "Paris is the capital of France."]' | keel predict my-reader -""",
+    ],
+)

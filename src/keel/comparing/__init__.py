@@ -1,0 +1,1 @@
+"""Several models, the same data, one report."""

@@ -1,0 +1,48 @@
+"""What answers cost: texts per second and memory of a process that does nothing else.
+
+    python -m keel.comparing.cost MODEL FILE DEVICE THREADS
+
+In: a fine-tuned model and labelled data. Out: one JSON object. The first batch is not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+WARM_UP = 16
+
+
+def cost(model: str, data: str, device: str, threads: int) -> dict[str, float]:
+    import torch
+
+    from keel.inference.tasks import open_task
+
+    torch.set_num_threads(threads)
+    loaded = open_task(model, device=device)
+    task = loaded.need_task()
+    found = task.read(data)
+    loaded.task, examples = type(task)(task.config, found.data), found.examples
+    loaded.answer(examples[:WARM_UP])
+    began = time.perf_counter()
+    loaded.answer(examples)
+    spent = time.perf_counter() - began
+    return {"per_second": len(examples) / spent, "megabytes": peak_kilobytes() / 1024}
+
+
+def peak_kilobytes(status: Path = Path("/proc/self/status")) -> float:
+    """The largest memory of this process. Linux lets `ru_maxrss` begin with the parent's, so its own book is read."""
+    lines = status.read_text().splitlines() if status.is_file() else []
+    for line in lines:
+        if line.startswith("VmHWM"):
+            return float(line.split()[1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1024 if sys.platform == "darwin" else peak  # bytes there
+
+
+if __name__ == "__main__":
+    _, folder, file, where, count = sys.argv
+    json.dump(cost(folder, file, where, int(count)), sys.stdout)

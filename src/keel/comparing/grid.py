@@ -1,0 +1,128 @@
+"""`keel finetune --grid --seeds N`: several settings, several seeds, one answer that can be trusted.
+
+In: the arguments of a fine-tuning run, values to try, a number of seeds. Out: each run in `runs/`, a table of means and
+deviations, and the best run's model in the folder itself.
+
+Notable choices
+- Settings are compared by the mean over seeds on the development data. Test data is never looked at here.
+- A run that answers the same whatever the text has learnt nothing. It is said so, and it stays in the mean: whoever
+  repeats the recipe may meet it too.
+- A finished run is not repeated: the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from keel.errors import Stopped, UserError
+from keel.finetuning.labelled import data_fingerprint
+from keel.finetuning.results import RESULT
+from keel.folders import MANIFEST, check_free, link_or_copy, write_file
+from keel.stages.finetune import finetune
+
+# Devlin et al. 2018, appendix A.3.
+RECOMMENDED = (
+    "training.batch_size=16,32",
+    "training.learning_rate=5e-5,3e-5,2e-5",
+    "training.epochs=3,4",
+)
+RUNS = "runs"
+SEARCH = "search.json"
+
+
+def search(
+    model: str,
+    task: str,
+    *,
+    out: str,
+    tries: Sequence[str] = (),
+    seeds: int = 1,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    report: Callable[[str], None] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Runs all settings with all seeds. `tries`: `key=value,value,...` for each key; `options` go to `finetune`."""
+    say = report or (lambda _: None)
+    folder = Path(out)
+    if (folder / RUNS).exists() and not resume:
+        raise UserError(f"{out} already holds runs; add --resume to go on with them, or choose another --out")
+    if not (folder / RUNS).exists():
+        check_free(folder)
+    wanted = {given.partition("=")[0]: _values(given) for given in tries}  # of a key given twice, the last counts
+    settings = [list(values) for values in product(*wanted.values())]
+    rows: list[dict[str, Any]] = []
+    for number, setting in enumerate(settings):
+        found = []
+        for seed in range(1, seeds + 1):
+            place = folder / RUNS / f"{number + 1:02d}-seed-{seed}"
+            say(f"run {len(rows) * seeds + seed} of {len(settings) * seeds}: {' '.join(setting)} seed {seed}")
+            changes = [*overrides, *setting, f"training.seed={seed}"]
+            found.append(_one_run(model, task, place, changes, report, options))
+        rows.append(_summary(setting, found))
+    best = max(rows, key=lambda row: (row["mean"] == row["mean"], row["mean"]))  # NaN is never the best
+    _adopt(folder, Path(best["best_run"]))
+    result = {"out": out, "judged_by": best["judged_by"], "best": best, "settings": rows}
+    write_file(folder / SEARCH, json.dumps(result, indent=2))
+    return result
+
+
+def _values(given: str) -> list[str]:
+    key, equals, values = given.partition("=")
+    if not key or not equals or not values:
+        raise UserError(f"--try {given}: expected key=value,value, such as training.learning_rate=5e-5,3e-5")
+    return [f"{key}={value}" for value in values.split(",")]
+
+
+def _one_run(
+    model: str,
+    task: str,
+    place: Path,
+    changes: list[str],
+    report: Callable[[str], None] | None,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """A run's result: read if it is finished, made or gone on with if not."""
+    if not (place / RESULT).is_file() or not (place / MANIFEST).is_file():
+        begun = any((place / "checkpoints").glob("step-*"))
+        if not begun:
+            shutil.rmtree(place, ignore_errors=True)
+        try:
+            finetune(model, task, out=str(place), overrides=changes, resume=begun, report=report, **options)
+        except Stopped:
+            raise Stopped("stopped; finished runs are kept. Go on with the same command and --resume") from None
+        shutil.rmtree(place / "checkpoints")  # with optimizer states, three times the size of a model; nobody goes on
+    result: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
+    data = data_fingerprint(model, options["train"], options.get("dev"), options.get("tokenizer"))
+    if (result["settings"], result["data"]) != (changes, data):
+        raise UserError(f"{place} is a run of other settings or data; choose another --out")
+    return {**result, "run": str(place)}
+
+
+def _summary(setting: list[str], found: list[dict[str, Any]]) -> dict[str, Any]:
+    primary_metric = found[0]["primary_metric"]
+    scores = [run[primary_metric] if run[primary_metric] is not None else float("nan") for run in found]
+    best = max(found, key=lambda run: (run[primary_metric] is not None, run[primary_metric] or 0.0))
+    return {
+        "settings": " ".join(setting) or "as the recipe says",
+        "judged_by": primary_metric,
+        "mean": statistics.fmean(scores),
+        "deviation": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+        "scores": scores,
+        "learned_nothing": sum(run["learned_nothing"] for run in found),
+        "seconds": round(sum(run["seconds"] for run in found), 1),
+        "best_run": best["run"],
+    }
+
+
+def _adopt(folder: Path, run: Path) -> None:
+    """Makes the folder itself the model of the best run; its files are linked, not copied."""
+    for path in run.iterdir():
+        if path.is_file():
+            link_or_copy(path, folder / path.name)

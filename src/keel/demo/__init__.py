@@ -1,0 +1,1 @@
+"""The whole line on text found on this machine."""

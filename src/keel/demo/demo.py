@@ -1,0 +1,75 @@
+"""`keel demo`: the whole line on English text that every machine with Python has.
+
+In: nothing. Out: a folder with text, tokenizer, corpus and model; blanks filled by the model before and after training;
+and four tasks made of the same text, each learnt by the pretrained model and by an untrained one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from keel.demo.tasks import compare, make_tasks
+from keel.demo.text import collect
+from keel.errors import UserError
+from keel.stages import corpus, tokenizer
+from keel.stages.pretrain import pretrain, save_untrained
+
+MARKER = "demo.json"
+VOCABULARY = 8000
+BLANKS = (
+    "Return True if the [MASK] is empty.",
+    "This function [MASK] a list of strings.",
+    "If the file does not [MASK], an exception is raised.",
+    "Raises a ValueError if the input is not [MASK].",
+    "Returns the number of [MASK] in the array.",
+    "The default [MASK] is None.",
+    "A class that represents a [MASK] of objects.",
+    "See the documentation [MASK] more information.",
+)
+
+
+def demo(out: str = "demo", minutes: float = 4.0, report: Callable[[str], None] | None = print) -> dict[str, Any]:
+    """Runs every stage through the functions the commands use."""
+    began = time.monotonic()
+    say = report or (lambda _: None)
+    folder = _fresh_folder(Path(out))
+    text, vocabulary, built, model = (str(folder / n) for n in ("text.jsonl", "tokenizer", "corpus", "model"))
+    found = collect(Path(text))
+    say(f"text: {found['documents']:,} documents, {found['characters']:,} characters of documentation on this machine")
+    tokenizer.train([text], vocabulary, vocab_size=VOCABULARY)
+    account = corpus.build([text], vocabulary, built)
+    say(f"corpus: {account['kept']:,} of {account['read']:,} documents kept; pretraining for {minutes:g} minutes")
+    # The last evaluation of a short run is a large part of it, so it is kept small.
+    settings = ["training.evaluation_tokens=32768"]
+    result = pretrain(
+        "demo",
+        corpus=built,
+        out=model,
+        overrides=settings,
+        budget=f"{round(60 * minutes)}s",
+        blanks=BLANKS,
+        quiet=not report,
+    )
+    say("four tasks, each learnt from the pretrained model and from an untrained one")
+    untrained = str(folder / "untrained")
+    save_untrained("demo", built, untrained)
+    tasks = make_tasks(Path(text), folder / "tasks")
+    rows = compare(folder / "tasks", tasks, {"untrained": untrained, "pretrained": model}, say)
+    ended = {"report": f"{model}/report.html", "total_seconds": round(time.monotonic() - began)}
+    return {**result, "tasks": rows, **ended}
+
+
+def _fresh_folder(folder: Path) -> Path:
+    """An empty folder; one that an earlier demo made is cleared, any other is left alone."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / MARKER).exists():
+            raise UserError(f"{folder} is not empty and was not made by `keel demo`; choose another --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).write_text(json.dumps({"made_by": "keel demo"}))
+    return folder

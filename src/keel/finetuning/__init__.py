@@ -1,0 +1,1 @@
+"""Labelled data as a fine-tuning run reads it."""

@@ -1,0 +1,37 @@
+"""A model's answers on the development data, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from keel.interfaces import Task
+from keel.values import Judgement, Window
+
+
+class Evaluator:
+    """Gets the outputs, fits what only scored answers can tell (a threshold), and judges."""
+
+    def __init__(
+        self, task: Task, examples: list[Any], windows: list[Window], outputs: Callable[[], list[np.ndarray]]
+    ) -> None:
+        self.task, self.examples, self.windows, self.outputs = task, examples, windows, outputs
+        self.answers: list[dict[str, Any]] = []
+        self.judgement: Judgement | None = None
+
+    def figures(self) -> dict[str, float]:
+        """The metrics under the names that a log uses."""
+        outputs = self.outputs()
+        self.answers = self.task.answer(self.examples, self.windows, outputs)
+        tuned = self.task.tune(self.examples, self.answers)
+        if tuned is not self.task:
+            self.task, self.answers = tuned, tuned.answer(self.examples, self.windows, outputs)
+        self.judgement = self.task.judge(self.examples, self.answers)
+        return {f"{self.task.config.kind}.{name}": value for name, value in self.judgement.metrics.items()}
+
+    @property
+    def judged(self) -> Judgement:
+        assert self.judgement is not None, "a run ends with an evaluation"
+        return self.judgement

@@ -1,0 +1,136 @@
+"""Labelled files as a fine-tuning run reads them: examples to train on, examples to evaluate on, and their fingerprint.
+
+In: a recipe and files. Out: the task with its labels and columns, and the examples. Rows that cannot be used are
+reported, never dropped silently.
+
+Notable choice: without development data a tenth of the training examples is held out, and this is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keel import recipe as recipes
+from keel.catalog import find
+from keel.errors import UserError
+from keel.folders import sha256
+from keel.interfaces import Task
+from keel.randomness import Draw, uniform
+from keel.recipe import TaskRecipe
+from keel.text.parallel import two_files
+from keel.tokenizers.folder import open_tokenizer
+from keel.values import Examples
+
+HELD_OUT = 0.1  # of the training examples, where there is no development data
+REJECTED = "rejected.jsonl"
+SHOWN = 5
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """What the files gave."""
+
+    train: list[Any]
+    dev: list[Any]
+    rejected: list[Any]
+    notes: tuple[str, ...]
+    held_out: bool  # dev is a part of the training file
+
+
+def read_labelled(recipe: TaskRecipe, train: str, dev: str | None, strict: bool = False) -> tuple[Task, LabelledData]:
+    """The task, with its labels and columns as the training file has them; and the examples."""
+    task: Task = find("tasks", recipe.task.kind)(recipe.task, recipe.data)
+    found = read_file(task, train, strict)
+    task = type(task)(task.config, found.data)
+    try:
+        task = task.fit_labels(found.examples)
+    except UserError as error:  # the task knows the examples, but not their file, nor what was rejected
+        unused = (
+            f" ({len(found.rejected)} rows cannot be used; the first: {found.rejected[0]})" if found.rejected else ""
+        )
+        raise UserError(f"{train}: {error}{unused}") from None
+    if dev:
+        more = read_file(task, dev, strict)
+        notes = (*found.notes, *more.notes)
+        return task, LabelledData(found.examples, more.examples, found.rejected + more.rejected, notes, False)
+    learned, held_out = _hold_out(found.examples, train)
+    return task, LabelledData(learned, held_out, found.rejected, found.notes, True)
+
+
+def read_file(task: Task, path: str, strict: bool = False) -> Examples:
+    """The examples of a file; an error if there are none, or if strict and a row cannot be used."""
+    found = task.read(path)
+    if strict and found.rejected:
+        raise UserError(f"{found.rejected[0]} (--strict; {len(found.rejected)} such rows in all)")
+    if not found.examples:
+        raise UserError(f"{path}: no row can be used" + (f"; the first: {found.rejected[0]}" if found.rejected else ""))
+    return found
+
+
+def _hold_out(examples: list[Any], train: str) -> tuple[list[Any], list[Any]]:
+    """A tenth of the examples apart, whatever the seed, so that seeds can be compared."""
+    numbers = uniform(Draw.HELD_OUT_EXAMPLES, np.arange(len(examples)))
+    border = np.sort(numbers)[min(len(numbers) - 1, max(1, round(HELD_OUT * len(numbers))))]
+    held_out = [e for e, number in zip(examples, numbers, strict=True) if number < border]
+    if not held_out:
+        raise UserError(f"{train}: one example is too few to train on and to evaluate on; give more, or --dev")
+    return [e for e, number in zip(examples, numbers, strict=True) if number >= border], held_out
+
+
+def take_subset(data: LabelledData, wanted: int | None) -> LabelledData:
+    """So many of the training examples; a smaller subset is always part of a larger one."""
+    if wanted is None or wanted >= len(data.train):
+        return data
+    order = np.argsort(uniform(Draw.EXAMPLE_SUBSET, np.arange(len(data.train))), kind="stable")
+    return replace(data, train=[data.train[n] for n in np.sort(order[:wanted])])
+
+
+def say_what_was_read(data: LabelledData, task: Task, say: Say) -> None:
+    say(f"{len(data.train):,} examples to train on, {len(data.dev):,} to evaluate on")
+    if data.held_out:
+        say(f"no --dev given: {len(data.dev):,} of the training examples are held out for evaluation")
+    named = {"text": task.data.text, "pair": task.data.pair, "label": task.data.label}
+    columns = [f"{role} = {name}" for role, name in named.items() if name]
+    if columns:
+        say("columns: " + ", ".join(columns))
+    say_oddities(data.notes, data.rejected, say)
+
+
+def say_oddities(notes: Sequence[str], rejected: Sequence[Any], say: Say) -> None:
+    """What was odd about the examples, and which rows could not become one."""
+    for note in notes:
+        say(note)
+    for bad in rejected[:SHOWN]:
+        say(f"left out: {bad}")
+    if len(rejected) > SHOWN:
+        say(f"left out: {len(rejected):,} rows in all; they are listed in {REJECTED}")
+
+
+def files_of(path: str | None) -> list[str]:
+    """One file, or the two of parallel texts."""
+    return list(two_files(path) or [path]) if path else []
+
+
+def data_fingerprint(model: str, train: str, dev: str | None, tokenizer: str | None = None) -> str:
+    """Identifies the weights that a run starts from (or a fresh model's shape and tokenizer) and the data."""
+    found = fingerprint(model, *files_of(train), *files_of(dev))
+    if tokenizer:
+        shape = recipes.load(model).model.backbone.model_dump_json()
+        opened = open_tokenizer(Path(tokenizer)).fingerprint()
+        found = hashlib.sha256(f"{found} {opened} {shape}".encode()).hexdigest()
+    return found
+
+
+def fingerprint(model: str, *files: str | None) -> str:
+    """Identifies a model's weights and some files."""
+    weights = sorted(p for suffix in ("safetensors", "bin") for p in Path(model).glob(f"*.{suffix}"))
+    paths = [p for p in weights + [Path(f) for f in files if f] if p.is_file()]
+    return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()

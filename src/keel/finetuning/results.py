@@ -1,0 +1,75 @@
+"""What a fine-tuning run and an evaluation leave in their folders: answers, rejected rows, tables for the report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keel.finetuning.labelled import REJECTED
+from keel.folders import write_file
+from keel.learner.learner import Learner
+from keel.report_tables import Plot, Table
+from keel.values import Window
+
+ANSWERS = "answers.jsonl"
+RESULT = "result.json"
+
+
+def write_answers(
+    folder: Path,
+    examples: Sequence[Any],
+    gold: Sequence[Any],
+    answers: Sequence[dict[str, Any]],
+    rejected: Sequence[Any],
+) -> None:
+    """Each answer beside the right one and the example's place in its file; and the rejected rows."""
+    rows = zip(examples, gold, answers, strict=True)
+    _write_lines(
+        folder / ANSWERS, ({"where": example.where, "gold": right, **answer} for example, right, answer in rows)
+    )
+    _write_lines(folder / REJECTED, (asdict(bad) for bad in rejected))
+
+
+def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+    write_file(path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
+
+
+def write_result(folder: Path, result: dict[str, Any]) -> None:
+    """As JSON, which has no word for what is not a finite number."""
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in result.items()}
+    write_file(folder / RESULT, json.dumps(finite, indent=2))
+
+
+def scores_by_label(details: Sequence[Table | Plot]) -> dict[str, float]:
+    """F1 of each label, or kind of entity, from the table that shows it."""
+    named = (table for table in details if isinstance(table, Table) and table.columns[0] in ("label", "kind"))
+    tables = (table for table in named if "F1" in table.columns)
+    return {str(row[0]): float(row[list(table.columns).index("F1")]) for table in tables for row in table.rows}
+
+
+def mix_tables(learner: Learner) -> list[Table]:
+    """The weight of each layer of a frozen encoder in a learned mix."""
+    mixes = learner.frozen.mixes() if learner.frozen is not None else {}
+    if not mixes:
+        return []
+    count = len(next(iter(mixes.values()))) - 1
+    columns = ("mix", *(f"layer {number}" for number in range(count)), "times")
+    rows = [(name, *(f"{share:.3f}" for share in shares)) for name, shares in mixes.items()]
+    return [Table("Weights of the encoder's layers", columns, rows, "layer 0 is the lowest, before any context")]
+
+
+def length_table(windows: Sequence[Window]) -> Table:
+    """How long the training rows are, in bins that double."""
+    lengths = np.array([len(window.ids) for window in windows])
+    rows, low = [], 2
+    while low <= lengths.max():
+        inside = int(((lengths >= low) & (lengths < 2 * low)).sum())
+        rows += [(f"{low} to {2 * low - 1}", inside)] if inside else []
+        low *= 2
+    return Table("Lengths of training rows", ("tokens", "rows"), rows)

@@ -1,0 +1,1 @@
+"""Published families: config keys and tensor names, one table each."""

@@ -1,0 +1,91 @@
+"""A family's border with Hugging Face folders: `config.json` both ways, tensor names, old spellings, classes.
+
+In: a backbone's class. Out: its `Family`. Backbones that `transformers` knows have a table in `families/`; all others,
+plug-ins included, are written with their own config keys and tensor names (`own_family`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from keel.hugging_face.names import Name
+from keel.interfaces import Backbone
+
+OWN_PREFIX = "keel-"  # of the model_type of a family that transformers does not know
+
+
+def nothing_differs(config: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Family:
+    """`classes`: those that pretrained models open as, and what they have beside the encoder: the objectives' heads,
+    and perhaps the `pooler`. The first one is taken all of whose parts the model has; the last has none.
+    `heads`: for each kind of task, the class there that has such a head, and the name of its last layer.
+    `own_keys`: keys of the config that `config.json` has no place for.
+    `computes_same`: whether `transformers` computes a model of this config as we do.
+    """
+
+    model_type: str
+    config_to: Callable[[Any, int], dict[str, Any]]
+    config_from: Callable[[dict[str, Any], set[str]], Any]
+    names: Callable[[Any, str | None], list[Name]]  # of a config, and the kind of task if there is one
+    tidy: Callable[[dict[str, Tensor]], dict[str, Tensor]]
+    classes: list[tuple[str, set[str]]]
+    heads: dict[str, tuple[str, str]]
+    own_keys: tuple[str, ...] = ()
+    has_segments: bool = False
+    names_special_tokens: bool = False  # config.json holds the ids of [CLS] and [SEP], also as bos and eos
+    computes_same: Callable[[Any], bool] = nothing_differs
+
+    def best_class(self, parts: set[str]) -> tuple[str, set[str]]:
+        return next((name, has) for name, has in self.classes if has <= parts)
+
+
+def own_family(kind: type[Backbone]) -> Family:
+    """The border of a backbone that `transformers` does not know: its config and its names are our own."""
+    name = str(kind.Config.model_fields["kind"].default)
+
+    def config_to(config: Any, pad: int) -> dict[str, Any]:
+        shape = config.model_dump(mode="json", exclude={"kind", "vocabulary"})
+        model_type = f"{OWN_PREFIX}{name}"
+        return {"model_type": model_type, "vocab_size": config.vocabulary, "pad_token_id": pad, **shape}
+
+    def config_from(published: dict[str, Any], tensor_names: set[str]) -> Any:
+        known = set(kind.Config.model_fields) - {"kind", "vocabulary"}
+        shape = {key: published[key] for key in known if key in published}
+        return kind.Config(vocabulary=published["vocab_size"], **shape)
+
+    def names(config: Any, task: str | None) -> list[Name]:
+        with torch.device("meta"):
+            return [Name(f"backbone.{name}", name) for name in kind(config).state_dict()]
+
+    classes = [(kind.__name__, {"pooler"}), (kind.__name__, set[str]())]
+    return Family(name, config_to, config_from, names, dict, classes, {})
+
+
+def renamed(published: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+    """The published values under our names, those that are there."""
+    given = {name: published[theirs] for name, theirs in keys.items() if theirs in published}
+    if given.get("activation") == "gelu_pytorch_tanh":  # an alias there
+        given["activation"] = "gelu_new"
+    return given
+
+
+def drop_tied(tensors: dict[str, Tensor], table: str, outputs: list[tuple[str, str | None]]) -> dict[str, Tensor]:
+    """Without output layers that repeat the embedding table.
+
+    `outputs`: a layer that is tied to the table, and the name of the bias it is tied to, if it has one."""
+    kept = dict(tensors)
+    for layer, bias in outputs:
+        for alias, original in ((f"{layer}.weight", table), (f"{layer}.bias", bias or "")):
+            both = alias != original and alias in kept and original in kept
+            if both and torch.equal(kept[alias], kept[original]):
+                del kept[alias]
+    return kept

@@ -1,0 +1,274 @@
+"""A model as an ordinary Hugging Face folder: written by any run, opened by Keel and by `transformers`.
+
+In: a learner and its tokenizer, and the task it learned, if any. Out: config.json, model.safetensors, the tokenizer's
+files and a README; and back.
+
+Notable choices
+- Nothing is ever loaded at random values. A missing, unexpected, mis-shaped or non-finite tensor is an error that names
+  it; only whole heads may be absent, and then the model simply does not have that ability.
+- What a task needs beside the weights (labels, lengths, columns, encoder settings) is in config.json under `keel`.
+  Folders of `transformers` with a task's head are opened with what their config says (`foreign_tasks.py`).
+- A head that no class there computes (other poolings, a CRF, a frozen encoder's layers, ELECTRA's generator) is in a
+  file of its own, `keel.safetensors`, under our own names: the folder opens there as what is left.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from keel import folders
+from keel.errors import UserError, near
+from keel.hugging_face.family import OWN_PREFIX, Family
+from keel.hugging_face.foreign_tasks import setup_from, task_entries
+from keel.hugging_face.known import backbone_for, family_of
+from keel.hugging_face.names import Name, from_published, layer, to_published
+from keel.hugging_face.upgrade import FORMAT, upgrade_config, upgrade_tensors
+from keel.interfaces import Backbone, Task
+from keel.learner.build import assemble
+from keel.learner.learner import Learner
+from keel.learner.task_setup import TaskSetup, read_setup
+from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.library import LibraryTokenizer
+
+OURS = "keel"  # the key in config.json, the prefix of tensors and the name of their file
+HEADS_AS_PUBLISHED: dict[str, dict[str, Any]] = {"replaced_token": {"generator_size": None}}  # options they lack
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    learner: Learner
+    tokenizer: LibraryTokenizer
+    path: Path
+    setup: TaskSetup | None = None
+
+    @property
+    def task(self) -> Task | None:
+        return self.setup.task if self.setup else None
+
+
+def save_model(
+    folder: Path, learner: Learner, tokenizer: LibraryTokenizer, card: str, setup: TaskSetup | None = None
+) -> None:
+    """Writes the model's own files into an existing folder."""
+    backbone = learner.backbone
+    family = family_of(type(backbone))
+    architecture, parts = _class_for(learner, family, setup)
+    config = _config_entries(backbone, family, tokenizer) | {"architectures": [architecture]}
+    config |= task_entries(setup) if setup else {}
+    config[OURS] = {"format": FORMAT} | (setup.sections() if setup else {}) | _own_entries(learner, family, setup)
+    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+    names = [name for name in _names(backbone.config, family, setup) if _part(name.ours) in parts]
+    names += _own_names(set(learner.state_dict()) - {name.ours for name in names})
+    published = to_published(learner.named_tensors(), names)
+    own = {name: published.pop(name) for name in list(published) if name.startswith(f"{OURS}.")}
+    folders.write_tensors(folder / "model.safetensors", published)
+    if own:
+        folders.write_tensors(folder / f"{OURS}.safetensors", own)
+    _save_tokenizer(folder, tokenizer, backbone, family)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _config_entries(backbone: Backbone, family: Family, tokenizer: LibraryTokenizer) -> dict[str, Any]:
+    entries = family.config_to(backbone.config, tokenizer.pad)
+    if not family.computes_same(backbone.config):
+        entries["model_type"] = f"{OWN_PREFIX}{entries['model_type']}"
+    if backbone.config.context == "left" or family.names_special_tokens:
+        entries |= {"bos_token_id": tokenizer.cls, "eos_token_id": tokenizer.sep}
+        entries |= {"cls_token_id": tokenizer.cls, "sep_token_id": tokenizer.sep}
+    return entries
+
+
+def _save_tokenizer(folder: Path, tokenizer: LibraryTokenizer, backbone: Backbone, family: Family) -> None:
+    """The tokenizer's own files, told what this model reads: how much, and whether it knows segments."""
+    tokenizer.save(folder)
+    path = folder / "tokenizer_config.json"
+    segments = ["token_type_ids"] if family.has_segments else []
+    reads = {"model_max_length": backbone.max_length, "model_input_names": ["input_ids", *segments, "attention_mask"]}
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | reads, indent=2), encoding="utf-8")
+
+
+def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
+    """Opens a Keel or Hugging Face folder with every head it has."""
+    folder = Path(path)
+    published = upgrade_config(_read_config(folder), folder)
+    if (folder / folders.MANIFEST).is_file():
+        folders.verify_folder(folder)
+    kind = backbone_for(published.get("model_type"), folder)
+    family = family_of(kind)
+    tensors = _read_tensors(folder, family, published, pickle)
+    config = _read_shape(family, published, set(tensors), folder)
+    setup = _read_setup(published, family, config, folder)
+    apart = {name.removeprefix(f"{OURS}.") for name in tensors if name.startswith(f"{OURS}.")}
+    names = [n for n in _names(config, family, setup) if n.ours not in apart] + _own_names(apart)
+    with torch.device("meta"):
+        backbone = kind(config)
+        heads = {} if setup else _find_objectives(names, tensors, published, family)
+        learner = setup.make_learner(backbone) if setup else _assemble(backbone, heads, folder)
+    ours = from_published(tensors, names, folder / "model.safetensors")
+    ours = {name: t.float() if t.is_floating_point() else t for name, t in ours.items()}  # some are stored in bf16
+    _check_finite(ours, folder)
+    _check_against(learner, ours, names, folder)
+    learner.load_state_dict(ours, assign=True)
+    tokenizer = open_tokenizer(folder)
+    if tokenizer.size > config.vocabulary:
+        raise UserError(f"{folder}: the tokenizer has {tokenizer.size} tokens, the model only {config.vocabulary}")
+    tokenizer.open = bool(config.characters_read)  # words without an entry keep their spelling
+    return LoadedModel(learner.eval(), tokenizer, folder, setup)
+
+
+def _read_tensors(folder: Path, family: Family, published: dict[str, Any], pickle: bool) -> dict[str, Tensor]:
+    tensors = family.tidy(upgrade_tensors(folders.read_tensors(folder, pickle=pickle), published))
+    if (folder / f"{OURS}.safetensors").is_file():
+        tensors |= upgrade_tensors(folders.read_tensors(folder, OURS), published)
+    return tensors
+
+
+def _assemble(backbone: Backbone, heads: dict[str, Any], folder: Path) -> Learner:
+    try:
+        return assemble(backbone, heads)
+    except (ValueError, TypeError, AttributeError):
+        raise UserError(f"{folder / 'config.json'}: its '{OURS}' entry has options no objective takes") from None
+
+
+def _names(config: Any, family: Family, setup: TaskSetup | None) -> list[Name]:
+    """The family's table, and a task's last layer."""
+    if setup is None:
+        return family.names(config, None)
+    names = family.names(config, setup.kind)
+    if _is_standard(config, family, setup):
+        names += layer(f"objectives.{setup.kind}.out", family.heads[setup.kind][1])
+    return names
+
+
+def _is_standard(config: Any, family: Family, setup: TaskSetup) -> bool:
+    """Whether a class there computes what this model does. Causal ones are pooled from the last token here."""
+    task = setup.task.config.model_dump()
+    same_head = not setup.encoder.frozen and task.get("pooling") in (None, "cls") and not task.get("crf")
+    pooled_elsewhere = config.context == "left" and setup.kind not in ("tag", "answer")
+    return setup.kind in family.heads and same_head and not pooled_elsewhere
+
+
+def _own_names(ours: set[str]) -> list[Name]:
+    """Names of what no class there has."""
+    return [Name(name, f"{OURS}.{name}") for name in sorted(ours)]
+
+
+def _class_for(learner: Learner, family: Family, setup: TaskSetup | None) -> tuple[str, set[str]]:
+    """The class that opens the model, and the parts that it has."""
+    pooler = {"pooler"} if learner.backbone.pooler is not None else set()
+    if setup and _is_standard(learner.backbone.config, family, setup):
+        return family.heads[setup.kind][0], {"encoder", setup.kind} | pooler
+    architecture, parts = family.best_class(pooler | (set() if setup else set(learner.objectives)))
+    return architecture, {"encoder"} | parts
+
+
+def _part(name: str) -> str:
+    """What a tensor belongs to: an objective, the pooler, or the encoder."""
+    room, part = name.split(".")[:2]
+    return part if room == "objectives" or part == "pooler" else "encoder"
+
+
+def _own_entries(learner: Learner, family: Family, setup: TaskSetup | None) -> dict[str, Any]:
+    """What config.json has no key for: how the backbone departs from the published one, and the objectives' options."""
+    config = learner.backbone.config
+    usual = {key: type(config).model_fields[key].get_default() for key in family.own_keys}
+    dumped = config.model_dump()
+    changed = {key for key in family.own_keys if key in config.model_fields_set and dumped[key] != _plain(usual[key])}
+    entries = {"backbone": config.model_dump(mode="json", include=changed)} if changed else {}
+    if setup is None and learner.objectives:
+        entries["objectives"] = {
+            name: objective.config.model_dump(mode="json") for name, objective in learner.objectives.items()
+        }
+    return entries
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+def _read_shape(family: Family, published: dict[str, Any], tensors: set[str], folder: Path) -> Any:
+    own = published[OURS] if isinstance(published.get(OURS), dict) else {}
+    try:
+        config = family.config_from(published, tensors)
+        if any(name.startswith(f"{OURS}.backbone.pooler.") for name in tensors):
+            config = config.model_copy(update={"pooler": True})
+        return type(config)(**{**config.model_dump(), **own["backbone"]}) if own.get("backbone") else config
+    except KeyError as error:
+        raise UserError(f"{folder / 'config.json'}: the key {error} is missing") from None
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split("\n")[1:3]) or str(error)
+        raise UserError(f"{folder / 'config.json'}: not a configuration Keel can use ({reason.strip()})") from None
+
+
+def _find_objectives(
+    names: list[Name], tensors: dict[str, Tensor], published: dict[str, Any], family: Family
+) -> dict[str, Any]:
+    """The heads that have tensors, or none to have, with the options they were trained with where those are known."""
+    heads = [name for name in names if name.ours.startswith("objectives.")]
+    found = {name.ours.split(".")[1] for name in heads if name.theirs in tensors}
+    named = {name.ours.split(".")[1] for name in heads}
+    for architecture, parts in family.classes:
+        if architecture in (published.get("architectures") or []):
+            found |= parts - named - {"pooler"}
+    own = published.get(OURS)
+    listed = own.get("objectives") if isinstance(own, dict) else None
+    options = listed if isinstance(listed, dict) else {}
+    return {name: options.get(name, HEADS_AS_PUBLISHED.get(name, {})) for name in sorted(found)}
+
+
+def _read_setup(published: dict[str, Any], family: Family, config: Any, folder: Path) -> TaskSetup | None:
+    """The task this folder was made for: by Keel, or by `transformers` as its config tells."""
+    if isinstance(published.get(OURS), dict) and isinstance(published[OURS].get("task"), dict):
+        return read_setup(published[OURS], folder / "config.json")
+    return setup_from(published, family, config, folder)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not folder.is_dir():
+        beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
+        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside)}")
+    if not path.is_file():
+        checkpoints = sorted(folder.glob("checkpoints/step-*"))
+        if checkpoints:
+            raise UserError(f"{folder}: this run is not finished; its newest checkpoint is {checkpoints[-1]}")
+        raise UserError(f"{folder}: there is no config.json, so this is not a model folder")
+    try:
+        published = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(f"{path}: not valid JSON; restore it from a copy") from None
+    if not isinstance(published, dict):
+        raise UserError(f"{path}: not a model configuration")
+    # Folders from before 2019 have no model_type; their keys are BERT's.
+    published.setdefault("model_type", "bert" if "type_vocab_size" in published else None)
+    return published
+
+
+def _check_finite(tensors: dict[str, Tensor], folder: Path) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise UserError(f"{folder}: tensor '{name}' has values that are not numbers (NaN or infinite)")
+
+
+def _check_against(learner: Learner, given: dict[str, Tensor], names: list[Name], folder: Path) -> None:
+    theirs = {name.ours: name.theirs for name in names}
+    for name, tensor in learner.state_dict().items():
+        if name not in given:
+            raise UserError(
+                f"{folder}: tensor '{theirs.get(name, name)}' is missing; Keel does not fill it with random values"
+            )
+        if given[name].shape != tensor.shape:
+            found, wanted = tuple(given[name].shape), tuple(tensor.shape)
+            raise UserError(f"{folder}: tensor '{theirs.get(name, name)}' has shape {found}, config.json says {wanted}")
+    extra = sorted(set(given) - set(learner.state_dict()))
+    if extra:
+        raise UserError(
+            f"{folder}: unexpected tensor '{theirs.get(extra[0], extra[0])}' for the layers config.json names"
+        )

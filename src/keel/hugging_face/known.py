@@ -1,0 +1,42 @@
+"""Which family a backbone belongs to, and which backbone a folder's `model_type` means."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from keel import catalog
+from keel.errors import UserError, suggest
+from keel.hugging_face.families import albert, bert, electra, gpt, modern, roberta, word2vec
+from keel.hugging_face.family import OWN_PREFIX, Family, own_family
+from keel.interfaces import Backbone
+
+PUBLISHED = {
+    "albert": albert.FAMILY,
+    "bert": bert.FAMILY,
+    "electra": electra.FAMILY,
+    "gpt": gpt.FAMILY,
+    "modern": modern.FAMILY,
+    "roberta": roberta.FAMILY,
+    "word2vec": word2vec.FAMILY,
+}
+
+
+@cache
+def family_of(backbone: type[Backbone]) -> Family:
+    kind = str(backbone.Config.model_fields["kind"].default)
+    return PUBLISHED.get(kind) or own_family(backbone)
+
+
+def backbone_for(model_type: Any, folder: Path) -> type[Backbone]:
+    """The class of a folder's `model_type`, with or without the prefix of what `transformers` does not compute."""
+    backbones: list[type[Backbone]] = [catalog.find("backbones", name) for name in catalog.names("backbones")]
+    known = {family_of(backbone).model_type: backbone for backbone in backbones}
+    model_type = str(model_type).removeprefix(OWN_PREFIX)
+    if model_type not in known:
+        raise UserError(
+            f"{folder / 'config.json'}: model_type '{model_type}' is not one Keel knows."
+            f"{suggest(str(model_type), known)} A plug-in's model needs its plug-in: add --plugin FILE"
+        )
+    return known[model_type]

@@ -1,0 +1,1 @@
+"""A loaded model and how it answers."""

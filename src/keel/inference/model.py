@@ -1,0 +1,156 @@
+"""`keel.load(path)`: a loaded model.
+
+In: texts. Out: `fill` gives ranked predictions for each [MASK], `encode` one array of token vectors per text, `embed`
+one vector per text, `predict` the answers of the model's task.
+
+Notable choices
+- Texts are encoded in order of length, in flat batches of a fixed number of tokens, and answered in the given order:
+  no padding, and memory does not grow with the number of texts.
+- A text longer than the model's positions is an error in `fill` and `encode`, not a silent cut; `predict` treats long
+  texts as the model was trained to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from keel.errors import UserError
+from keel.hugging_face.folder import load_model
+from keel.inference.generate import generate
+from keel.interfaces import Task
+from keel.learner.learner import Learner
+from keel.learner.windows import batches, outputs
+from keel.machine import find_device, prepare_cpu
+from keel.tokenizers.library import LibraryTokenizer
+from keel.values import Rows, Truncation
+
+
+class Model:
+    def __init__(self, learner: Learner, tokenizer: LibraryTokenizer, path: Path, task: Task | None = None) -> None:
+        self.learner = learner.eval()
+        self.tokenizer = tokenizer
+        self.path = path
+        self.task = task
+        self.device = next(learner.parameters()).device
+
+    @staticmethod
+    def load(path: str | Path, allow_pickle: bool = False, device: str = "auto") -> Model:
+        """`device`: auto takes the accelerator if there is one."""
+        prepare_cpu()
+        where = find_device(device)
+        loaded = load_model(path, pickle=allow_pickle)
+        return Model(loaded.learner.to(where), loaded.tokenizer, loaded.path, loaded.task)
+
+    def fill(self, text: str, top: int = 5) -> list[list[dict[str, Any]]]:
+        """One ranked list of guesses per [MASK]."""
+        if "masked_lm" not in self.learner.objectives:
+            raise UserError(f"{self.path}: this model has no masked-language-model head, so it cannot fill blanks")
+        own = self.tokenizer.token(self.tokenizer.mask)
+        ids, _ = self.tokenizer.encode_with_offsets(self.tokenizer.with_masks(text))
+        row = self._framed(np.asarray(ids), text)
+        places = np.flatnonzero(row == self.tokenizer.mask)
+        if not len(places):
+            raise UserError(f"there is no {own} in the text: {_short(text)}")
+        targets = {"masked_lm.places": places}
+        batch = self.learner.batch(self._rows([row]), self.tokenizer, targets, self.device)
+        with torch.inference_mode():
+            logits = self.learner.objectives["masked_lm"].predict(self.learner.encoder(), batch)
+            chances = logits[:, : self.tokenizer.size].softmax(-1)
+        best = chances.topk(min(top, chances.shape[-1]))
+        return [
+            [
+                {"token": self.tokenizer.shown(int(i)).strip(), "id": int(i), "probability": float(p)}
+                for p, i in zip(row_p, row_i, strict=True)
+            ]
+            for row_p, row_i in zip(best.values, best.indices, strict=True)
+        ]
+
+    def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        """What the model's task answers, in the given order.
+
+        An input is a text; a pair of texts; for `answer` a question and its text; for `choose` a text and its choices.
+        """
+        task = self.need_task()
+        if isinstance(inputs, str):
+            raise UserError("predict takes a list; write predict([text]) for one")
+        return self.answer([task.example(given) for given in inputs])
+
+    def need_task(self) -> Task:
+        if self.task is None:
+            raise UserError(
+                f"{self.path}: this model has not been fine-tuned, so it predicts nothing; see keel finetune"
+            )
+        return self.task
+
+    def answer(self, examples: Sequence[Any], tell: Callable[[Truncation], None] | None = None) -> list[dict[str, Any]]:
+        """The same for a task's own examples, such as those it read from a file. `tell` hears what did not fit."""
+        task = self.need_task()
+        windows, truncation = task.windows(examples, self.tokenizer)
+        if tell:
+            tell(truncation)
+        return task.answer(examples, windows, outputs(self.learner, windows, self.tokenizer, self.device))
+
+    def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
+        """Texts that go on from this one; the options are those of `keel.inference.generate.generate`."""
+        return generate(self, text, **options)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """One (tokens, width) array per text, [CLS] and [SEP] included."""
+        return self._encode(texts)
+
+    def embed(self, texts: Sequence[str], pooling: str = "mean", layers: Sequence[int] = (-1,)) -> np.ndarray:
+        """(texts, width): one vector per text: the mean over its tokens, or the one of [CLS]; the mean of several
+        layers, where 0 is the embeddings and -1 the last."""
+        if pooling not in ("mean", "cls"):
+            raise UserError(f"pooling '{pooling}' is not known; choose mean or cls")
+        vectors = self._encode(texts, layers, pooling)
+        return np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
+
+    def _encode(
+        self, texts: Sequence[str], layers: Sequence[int] = (-1,), pooling: str | None = None
+    ) -> list[np.ndarray]:
+        """The vectors of each text, or one of it; those of whole texts are too many to hold for all."""
+        if isinstance(texts, str):
+            raise UserError("a list of texts is needed; write [text] for one")
+        count = self.learner.backbone.config.layers
+        if any(not -count - 1 <= layer <= count for layer in layers):
+            raise UserError(f"layers {list(layers)}: this model has 0 (embeddings) to {count}")
+        rows = [self._framed(ids, text) for ids, text in zip(self.tokenizer.encode(texts), texts, strict=True)]
+        answers: list[np.ndarray] = [np.zeros(0)] * len(rows)
+        with torch.inference_mode():
+            for group in batches([len(row) for row in rows]):
+                group_rows = self._rows([rows[i] for i in group])
+                batch = self.learner.batch(group_rows, self.tokenizer, device=self.device)
+                found = self.learner.backbone(batch, all_layers=tuple(layers) != (-1,))
+                mixed = torch.stack([found.layers[n] for n in layers]).mean(0) if found.layers else found.vectors
+                if pooling == "cls":
+                    parts = list(self.learner.backbone.row_vectors(mixed, batch).cpu().numpy())
+                else:
+                    parts = np.split(mixed.cpu().numpy(), np.cumsum(batch.lengths)[:-1])
+                for i, part in zip(group, parts, strict=True):
+                    answers[i] = part.mean(0) if pooling == "mean" else part
+        return answers
+
+    def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:
+        row = np.concatenate([[self.tokenizer.cls], ids, [self.tokenizer.sep]]).astype(np.int64)
+        longest = self.learner.backbone.max_length
+        if len(row) > longest:
+            raise UserError(
+                f"a text of {len(row)} tokens is longer than this model's {longest} positions: {_short(text)}"
+            )
+        return row
+
+    def _rows(self, rows: list[np.ndarray]) -> Rows:
+        flat = np.concatenate(rows)
+        none = np.zeros(len(flat), bool)
+        lengths = tuple(len(row) for row in rows)
+        return Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,49 @@
+"""A fine-tuned model at work: opened with its task, and its answers for examples.
+
+In: a model folder, examples. Out: answers, and one line about texts that did not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keel.errors import UserError
+from keel.inference.model import Model
+from keel.text.labelled import LabelledData
+from keel.values import Truncation
+
+
+def open_task(
+    model: str, columns: dict[str, Any] | None = None, allow_pickle: bool = False, device: str = "auto"
+) -> Model:
+    """A fine-tuned model, with other columns than those it was trained with where they are given."""
+    loaded = Model.load(model, allow_pickle, device)
+    if loaded.task is None:
+        raise UserError(f"{model}: this model has not been fine-tuned; make one with keel finetune")
+    given = {name: value for name, value in (columns or {}).items() if value is not None}
+    if given:
+        loaded.task = loaded.task.replace(**given)
+    return loaded
+
+
+def answer(loaded: Model, examples: Sequence[Any], report: Callable[[str], None] | None) -> list[dict[str, Any]]:
+    """Answers, after reporting which texts do not fit."""
+
+    def tell(truncation: Truncation) -> None:
+        if truncation.truncated_texts and report:
+            report(describe_truncation(truncation, loaded.need_task().data))
+
+    return loaded.answer(examples, tell)
+
+
+def describe_truncation(truncation: Truncation, data: LabelledData) -> str:
+    """One line about what did not fit; nothing is cut silently."""
+    if not truncation.truncated_texts:
+        return f"all {truncation.texts:,} texts fit into rows of {data.length} tokens, or into their windows"
+    texts = truncation.truncated_texts / truncation.texts
+    tokens = truncation.truncated_tokens / truncation.tokens
+    return (
+        f"{100 * texts:.1f} % of the texts did not fit into rows of {data.length} tokens and were truncated "
+        f"({data.long.strategy}); {100 * tokens:.1f} % of all tokens are lost"
+    )

@@ -1,0 +1,89 @@
+"""`keel translate`: what a translator makes of texts, and where it looked.
+
+In: a model folder, texts. Out: translations in the given order; for one text a picture of its attention.
+
+Notable choice: a blank line of a file stays a blank line, so that line n of the output is line n of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from keel.errors import UserError
+from keel.inference.model import Model
+from keel.inference.tasks import answer
+from keel.learner.windows import to_rows
+from keel.tasks.translate import MOST_PENALTY, TranslateObjective
+from keel.values import Window
+
+
+def open_translator(
+    path: str,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    device: str = "auto",
+    allow_pickle: bool = False,
+) -> Model:
+    """A translator, with another search than it was trained with where one is asked for."""
+    model = Model.load(path, allow_pickle, device)
+    if model.task is None or model.task.config.kind != "translate":
+        raise UserError(f"{path}: this model does not translate; make one with `keel finetune ... translate`")
+    if (beam is not None and beam < 1) or (length_penalty is not None and not 0 <= length_penalty <= MOST_PENALTY):
+        raise UserError(f"a beam is 1 at least, and a length penalty a number from 0 to {MOST_PENALTY:g}")
+    wanted = {"beam_size": beam, "length_penalty": length_penalty}
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    model.task = model.task.replace(changes)
+    _objective(model).config = model.task.config
+    return model
+
+
+def translate(model: Model, texts: Sequence[str], report: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """One answer for each text; a blank text has a blank translation. `report` is told of texts that are cut."""
+    given = [number for number, text in enumerate(texts) if text.strip()]
+    found: list[dict[str, Any]] = [{"translation": "", "score": 0.0} for _ in texts]
+    examples = [model.need_task().example(texts[n]) for n in given]
+    for number, translated in zip(given, answer(model, examples, report), strict=True):
+        found[number] = translated
+    return found
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How much each written token looked at each token read."""
+
+    written: list[str]
+    read: list[str]
+    weights: np.ndarray  # (layers, heads, written, read)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(written, read): over all layers and heads."""
+        found: np.ndarray = self.weights.mean((0, 1))
+        return found
+
+
+def attention(model: Model, text: str) -> tuple[str, Attention]:
+    """The translation of a text, and where the decoder looked for each of its tokens and its end."""
+    (found,) = model.predict([text])
+    tokenizer, objective = model.tokenizer, _objective(model)
+    task = model.need_task()
+    (window,), _ = task.windows([task.example(text)], tokenizer)
+    written = tokenizer.encode([found["translation"]])[0][: objective.config.max_length - 1]
+    right = np.concatenate([[tokenizer.cls], written, [tokenizer.sep]]).astype(np.int64)
+    rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": right})])
+    batch = model.learner.prepare(rows, tokenizer, model.device)
+    with torch.inference_mode():
+        weights = objective.attention_weights(model.learner.encoder(), batch)
+    shown = [[tokenizer.shown(int(id)).strip() for id in ids] for ids in (right[1:], window.ids)]
+    return found["translation"], Attention(shown[0], shown[1], weights.float().cpu().numpy())
+
+
+def _objective(model: Model) -> TranslateObjective:
+    objective = model.learner.objectives["translate"]
+    assert isinstance(objective, TranslateObjective)
+    return objective

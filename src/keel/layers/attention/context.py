@@ -1,0 +1,32 @@
+"""What attention is told besides the vectors: the rows, which queries are needed, positions, a bias on the scores.
+
+One object is passed from the backbone through its blocks, so that a new ingredient changes no signature on the way.
+
+Shapes: H heads, Q queries and K keys of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from keel.layers.attention.rotary import Rotary
+from keel.values import Selected
+
+
+class ScoreBias(Protocol):
+    """A bias added to the attention scores, the same for every row: relative positions (T5, ALiBi), or a mask of zeros
+    and minus infinity. Usually an nn.Module of the backbone's, whose parameters learn."""
+
+    def __call__(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """(H, Q, K), or (1, Q, K) for all heads alike, from the positions (Q,) and (K,) in the row."""
+
+
+@dataclass(frozen=True)
+class AttentionContext:
+    lengths: tuple[int, ...]  # of the rows, longest first
+    selected: Selected | None = None  # the tokens whose output is needed (all are attended to); None: all
+    rotary: Rotary | None = None  # rotates queries and keys by their positions
+    bias: ScoreBias | None = None

@@ -1,0 +1,44 @@
+"""Input embeddings as BERT and its nearest kin have them: token + segment + learned position, then norm and dropout.
+
+In: a flat batch. Out: (T, E).
+
+Shapes: T tokens, E width of an embedding.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from keel.layers.dropout import Dropout
+from keel.values import Batch
+
+
+class Embeddings(nn.Module):
+    """`first_position`: the row of the position table where a text begins (RoBERTa's table starts with unused rows).
+    `fixed_segment`: every token is in the first segment, whatever the batch says."""
+
+    def __init__(
+        self,
+        vocabulary: int,
+        positions: int,
+        segments: int,
+        width: int,
+        *,
+        dropout: float,
+        norm_epsilon: float,
+        first_position: int = 0,
+        fixed_segment: bool = False,
+    ) -> None:
+        super().__init__()
+        self.first_position, self.fixed_segment = first_position, fixed_segment
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(first_position + positions, width)
+        self.segments = nn.Embedding(segments, width)
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, batch: Batch) -> Tensor:
+        segments = self.segments.weight[0] if self.fixed_segment else self.segments(batch.segments)
+        x = self.tokens(batch.ids) + segments + self.positions(batch.positions + self.first_position)
+        embedded: Tensor = self.dropout(self.norm(x))
+        return embedded

@@ -1,0 +1,86 @@
+"""Cache of a frozen encoder's outputs for the rows of a task, computed once before training.
+
+In: a learner with a frozen encoder, and all windows that it will see. Out: a cache that stands in for the encoder.
+
+Notable choices
+- A row is identified by its tokens. Nothing else can change its vectors: a frozen encoder has no dropout, and a row's
+  vectors do not depend on the rows beside it.
+- Rows are computed in an order that the windows alone decide, in fp32, so that a resumed run finds the same bits.
+- There is a limit: fp16 if fp32 is beyond it, and nothing at all if fp16 is. The encoder then runs at every step.
+- Not on accelerators, where comparing tokens would synchronise with the device.
+
+Shapes: L layers, N tokens of all rows, T tokens of a batch, W width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keel.interfaces import Tokenizer
+from keel.learner.learner import Learner
+from keel.learner.windows import batches, to_rows
+from keel.machine import available_memory, memory_limit
+from keel.values import Batch, Encoding, Window
+
+SHARE = 4  # of the memory that can be had, one part in so many
+UNKNOWN = 8 << 30  # bytes, where nobody knows how much there is
+
+
+class FrozenCache:
+    def __init__(self, table: Tensor, places: dict[bytes, slice]) -> None:
+        self.table, self.places = table, places  # (L, N, W), and where each row stands
+
+    def find(self, batch: Batch) -> Encoding | None:
+        """None: some row is not known."""
+        found = [self.places.get(name) for name in _names(batch)]
+        if None in found:
+            return None
+        layers = torch.cat([self.table[:, place] for place in found], 1).float()
+        return Encoding(layers[-1], tuple(layers))
+
+
+def build_frozen_cache(
+    learner: Learner, windows: Sequence[Window], tokenizer: Tokenizer, limit: int | None = None
+) -> FrozenCache | None:
+    """`limit`: bytes; None: a share of the memory that is there. Returns None where nothing can be kept."""
+    assert learner.frozen is not None
+    different = list({_name(window.ids, window.segments): window for window in windows}.values())
+    if not different or next(learner.backbone.parameters()).device.type != "cpu":
+        return None
+    tokens, table, places, filled = sum(len(window.ids) for window in different), None, {}, 0
+    for group in batches([len(window.ids) for window in different]):
+        batch = learner.batch(to_rows([different[place] for place in group]), tokenizer)
+        found = learner.frozen.encode(batch)
+        layers = torch.stack(found.layers or (found.vectors,))
+        if table is None:
+            kind = _kind(len(layers) * tokens * layers.shape[2], _limit() if limit is None else limit)
+            if kind is None:
+                return None
+            table = torch.empty(len(layers), tokens, layers.shape[2], dtype=kind)
+        table[:, filled : filled + len(batch.ids)] = layers
+        for name, length in zip(_names(batch), batch.lengths, strict=True):
+            places[name] = slice(filled, filled + length)
+            filled += length
+    assert table is not None
+    return FrozenCache(table, places) if torch.isfinite(table).all() else None
+
+
+def _kind(numbers: int, limit: int) -> torch.dtype | None:
+    return next((kind for kind in (torch.float32, torch.float16) if numbers * kind.itemsize <= limit), None)
+
+
+def _limit() -> int:
+    return min(available_memory() or UNKNOWN, memory_limit() or UNKNOWN) // SHARE
+
+
+def _names(batch: Batch) -> list[bytes]:
+    rows = (batch.ids.split(batch.lengths), batch.segments.split(batch.lengths))
+    return [_name(ids.numpy(), segments.numpy()) for ids, segments in zip(*rows, strict=True)]
+
+
+def _name(ids: np.ndarray, segments: np.ndarray) -> bytes:
+    return np.stack([ids, segments]).astype(np.int64).tobytes()

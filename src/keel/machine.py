@@ -1,0 +1,252 @@
+"""What this machine gives a run: the cores and memory it may use, and a CPU made safe for bf16.
+
+In: `/proc`, the cgroup limits, and one child process. Out: a number of threads, a number of bytes, and (only where the
+trap exists) the environment variable that caps the instruction set.
+
+Notable choices
+- Some virtual machines advertise AMX but trap it: the first bf16 matmul then kills the process with SIGILL, without a
+  message, while `torch.cpu._is_amx_tile_supported()` still says True. So the question is put to a child process that is
+  allowed to die. Machines whose CPU does not name AMX pay nothing.
+- The answer is cached per boot, CPU model and torch version: a home folder may be shared by machines with the same CPU,
+  of which only some trap, and a virtual machine may wake up on other hardware after a restart.
+- The answer is also kept for the life of the process: the cap this sets must not be taken for the user's own.
+- When the child cannot be asked at all (no answer in time), the cap is set: it costs some bf16 speed, a wrong guess
+  the other way costs the run.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keel.errors import UserError
+from keel.folders import write_file
+
+if TYPE_CHECKING:
+    import torch
+
+ISA_VARIABLE = "ONEDNN_MAX_CPU_ISA"
+ISA_CAP = "AVX512_CORE_BF16"
+PROBE_SECONDS = 60.0
+CACHED_ANSWERS = 16
+
+# glibc's numbers for: size from which a block is mapped on its own; space beyond which the top of the heap is given
+# back; space taken at once.
+MAPPED, TRIMMED, PADDED = -3, -1, -2
+
+FINE, TRAPPED, BROKEN, UNKNOWN = "fine", "trapped", "broken", "unknown"
+
+# Two sizes, because small products take another kernel than large ones; the sums are exact in bf16, so a machine that
+# computes nonsense instead of dying is found out too.
+PROBE = """
+import torch
+for n in (64, 256):
+    ones = torch.ones(n, n, dtype=torch.bfloat16)
+    product = torch.nn.functional.linear(ones, ones) + ones @ ones
+    assert product.eq(2 * n).all(), "bf16 matmul gave wrong numbers"
+"""
+
+Survives = Callable[[bool], bool | None]
+
+
+def find_device(name: str) -> torch.device:
+    """`auto` takes the accelerator if there is one."""
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"--device {name}: not available here; `keel doctor` tells what is") from None
+    return device
+
+
+@cache
+def prepare_cpu() -> str:
+    """Makes bf16 safe in this process; call before the first matmul. Returns FINE, TRAPPED, BROKEN or UNKNOWN."""
+    if os.environ.get(ISA_VARIABLE) or not any(flag.startswith("amx") for flag in cpu_flags()):
+        return FINE
+    answer = _remembered(_cache_file(), _cache_key(), bf16_trap)
+    if answer != FINE:
+        os.environ[ISA_VARIABLE] = ISA_CAP
+    return answer
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Asks glibc to keep freed memory for the next step instead of giving it back to the kernel; True if it agreed.
+
+    A step frees and takes the same hundreds of megabytes; each time the kernel has to clear fresh pages for them, up to
+    a sixth of a long run's time. Who has set malloc's variables knows better; other C libraries have no such call.
+    """
+    import ctypes
+
+    if any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    # Older libraries refuse more than half of an arena. Where both are refused the others must not be set: they would
+    # stop malloc from finding a good size for itself.
+    if not (mallopt(MAPPED, 2**30) or mallopt(MAPPED, 2**25)):
+        return False
+    return bool(mallopt(TRIMMED, 2**31 - 1) and mallopt(PADDED, 2**26))
+
+
+def bf16_trap(survives: Survives | None = None) -> str:
+    """FINE: bf16 works. TRAPPED: only under the cap. BROKEN: under neither. UNKNOWN: the child gave no answer."""
+    survives = survives or bf16_survives
+    free = survives(False)
+    if free is None:
+        return UNKNOWN
+    if free:
+        return FINE
+    return TRAPPED if survives(True) else BROKEN
+
+
+def bf16_survives(capped: bool, code: str = PROBE, seconds: float = PROBE_SECONDS) -> bool | None:
+    """Whether a child process outlives a bf16 matmul; None if it could not be started or did not end in time."""
+    environment = {k: v for k, v in os.environ.items() if k != ISA_VARIABLE}
+    if capped:
+        environment[ISA_VARIABLE] = ISA_CAP
+    try:
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=seconds)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.returncode == 0
+
+
+def _cache_file() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keel" / "cpu.json"
+
+
+def _cache_key() -> str:
+    return " | ".join(
+        (cpu_model(), f"torch {importlib.metadata.version('torch')}", _read("/proc/sys/kernel/random/boot_id"))
+    )
+
+
+def _remembered(file: Path, key: str, ask: Callable[[], str]) -> str:
+    """The cached answer, or a fresh one. A cache that cannot be read or written only costs time."""
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+        answer = known[key]
+        if answer in (FINE, TRAPPED, BROKEN):
+            return str(answer)
+    except (OSError, ValueError, KeyError, TypeError):
+        known = {}
+    answer = ask()
+    if answer != UNKNOWN:
+        try:
+            kept = dict(list(known.items())[-CACHED_ANSWERS:]) if isinstance(known, dict) else {}
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, json.dumps(kept | {key: answer}, indent=2))
+        except OSError:
+            return answer
+    return answer
+
+
+@cache
+def cpu_flags(cpuinfo: str = "/proc/cpuinfo") -> frozenset[str]:
+    """The instruction sets the kernel reports; empty where there is no `/proc` (macOS, Windows)."""
+    return frozenset(_cpuinfo("flags", cpuinfo).split() or _cpuinfo("Features", cpuinfo).split())
+
+
+def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str:
+    import platform
+
+    return _cpuinfo("model name", cpuinfo) or platform.processor() or platform.machine()
+
+
+def _cpuinfo(field: str, cpuinfo: str) -> str:
+    for line in _read(cpuinfo).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == field:
+            return value.strip()
+    return ""
+
+
+def default_threads() -> int:
+    """Threads worth using: OMP_NUM_THREADS if set, else the physical cores this process may use, within its quota."""
+    wish = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if wish.isdigit() and int(wish) > 0:
+        return int(wish)
+    quota = cpu_quota()
+    return max(1, physical_cores() if quota is None else min(physical_cores(), int(quota)))
+
+
+def available_cpus() -> list[int]:
+    """The logical CPUs the scheduler lets this process use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def physical_cores() -> int:
+    """Available CPUs, hyper-threads of one core counted once: matmuls gain nothing from the second one."""
+    siblings = (
+        _read(f"/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list") or str(n) for n in available_cpus()
+    )
+    return len(set(siblings))
+
+
+def cpu_quota(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgroup") -> float | None:
+    """CPUs' worth of time that the cgroup (v2 or v1) grants, the tightest on the way up; None if there is no limit."""
+    limits = []
+    for folder in _cgroup_folders("cpu", root, membership):
+        quota, _, period = _read(folder / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
+
+
+def memory_limit(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgroup") -> int | None:
+    """Bytes the cgroup grants; None if there is no limit (v1 writes 'no limit' as a number beyond any machine)."""
+    limits = []
+    for folder in _cgroup_folders("memory", root, membership):
+        value = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+        if value.isdigit() and int(value) < 1 << 60:
+            limits.append(int(value))
+    return min(limits, default=None)
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping, as the kernel estimates it."""
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup_folders(controller: str, root: str, membership: str) -> list[Path]:
+    """The folders of this process's cgroup and its parents. Inside a container the path is the host's and may not
+    exist here; the root then shows the container's own limits."""
+    folders = []
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = Path(root) / controller if controllers else Path(root)
+        inner = base / path.lstrip("/")
+        folders += [inner, *(p for p in inner.parents if p.is_relative_to(base))]
+    return folders
+
+
+def _read(path: str | Path) -> str:
+    """A small file of the kernel's, or nothing where there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""How documents become rows: one packer per file, selected by `data.packing`."""

@@ -1,0 +1,1 @@
+"""The corpus as a pretraining run reads it."""

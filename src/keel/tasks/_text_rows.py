@@ -1,0 +1,107 @@
+"""Labelled texts as rows: one text or a pair, truncated to the row's length as the recipe says.
+
+In: a table with one or two texts in each row. Out: examples; one or more windows for each example, and how much did not
+fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from keel.errors import UserError
+from keel.interfaces import Tokenizer
+from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
+from keel.text.long_text import share_room
+from keel.text.tables import Rejected
+from keel.tokenizers.special_tokens import frame, framing
+from keel.values import Examples, Truncation, Usage, Window
+
+ROLES = ("text", "pair", "label")
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """One text or two, the answer (None: not known), and its file and line."""
+
+    texts: tuple[str, ...]
+    answer: Any = None
+    where: str = ""
+
+
+def text_usage(data: LabelledData) -> Usage:
+    if not data.pair:
+        return Usage()
+    return Usage('--pair "Another text." "A text."', '("A text.", "Another text.")', several_texts=True)
+
+
+def read_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> Examples:
+    """The examples of a file.
+
+    `parse` converts a label cell into an answer, or gives the reason why it cannot; None: labels are not read.
+    """
+    # No second text is guessed beside a named first one, so with these two there is nothing left to find.
+    if not (data.text and data.label):
+        data = find_columns(path, data, ROLES)
+    records, rejected = read_examples(path, data, ROLES if parse else ROLES[:2])
+    examples = []
+    for record in records:
+        texts = tuple(as_text(record.fields[r]) or "" for r in ("text", "pair") if r in record.fields)
+        answer, reason = parse(record.fields["label"]) if parse else (None, "")
+        if any(not text.strip() for text in texts):
+            reason = "empty text"
+        if reason:
+            rejected.append(Rejected(record.file, record.line, reason))
+        else:
+            examples.append(TextExample(texts, answer, f"{record.file}, line {record.line}"))
+    return Examples(examples, rejected, data)
+
+
+def text_example(given: Any, pair: bool) -> TextExample:
+    """From what a Python caller gives: a text, or two if the model reads pairs."""
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    if len(texts) != 1 + pair or any(not isinstance(text, str) for text in texts):
+        raise UserError(f"{'a pair of texts' if pair else 'a text'} is needed, not {str(given)[:60]!r}")
+    return TextExample(texts)
+
+
+def text_windows(
+    examples: Sequence[TextExample], tokenizer: Tokenizer, data: LabelledData
+) -> tuple[list[Window], Truncation]:
+    windows, truncation = [], Truncation()
+    for number, parts in enumerate(_encode(examples, tokenizer)):
+        room = data.length - framing(tokenizer, len(parts))
+        rows = _fit(parts, data, room)
+        windows += [Window(*frame(tokenizer, row), number) for row in rows]
+        length = sum(map(len, parts))
+        lost = length - _kept(parts, data, room)
+        truncation += Truncation(1, int(lost > 0), length, lost)
+    return windows, truncation
+
+
+def _encode(examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[np.ndarray]]:
+    flat = tokenizer.encode([text for example in examples for text in example.texts])
+    ids = iter(flat)
+    return [[next(ids) for _ in example.texts] for example in examples]
+
+
+def _fit(parts: list[np.ndarray], data: LabelledData, room: int) -> list[list[np.ndarray]]:
+    """The parts of each row. Of two texts the longer is truncated first; windows slide over the second text."""
+    if len(parts) == 1:
+        return [[parts[0][kept]] for kept in data.long.places(len(parts[0]), room)]
+    first, second = share_room(len(parts[0]), len(parts[1]), room)
+    a = parts[0][data.long.places(len(parts[0]), first)[0]]
+    return [[a, parts[1][kept]] for kept in data.long.places(len(parts[1]), second)]
+
+
+def _kept(parts: list[np.ndarray], data: LabelledData, room: int) -> int:
+    """How many tokens are in at least one row."""
+    if data.long.strategy != "windows":
+        return min(sum(map(len, parts)), room)
+    if len(parts) == 1:
+        return len(parts[0])
+    first, _ = share_room(len(parts[0]), len(parts[1]), room)
+    return min(len(parts[0]), first) + len(parts[1])

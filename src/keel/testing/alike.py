@@ -1,0 +1,39 @@
+"""Whether two results are the same, up to the rounding of sums that are taken in another order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def close(one: Tensor | None, other: Tensor | None, relative: float = 1e-5, absolute: float = 1e-5) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and torch.allclose(one, other, rtol=relative, atol=absolute, equal_nan=True)
+
+
+def gap(one: Tensor, other: Tensor) -> str:
+    """How far two tensors are apart, for the text of an error."""
+    if one.shape != other.shape:
+        return f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
+    return f"largest difference {float((one - other).abs().max()):.2g}"
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Answers: numbers may differ by rounding, all else is equal."""
+    if isinstance(one, float | np.floating) and isinstance(other, float | np.floating):
+        return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-5) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and alike(one.tolist(), other.tolist())
+    if isinstance(one, Mapping):
+        return isinstance(other, Mapping) and one.keys() == other.keys() and all(alike(one[k], other[k]) for k in one)
+    if isinstance(one, Sequence) and not isinstance(one, str):
+        if not isinstance(other, Sequence) or len(one) != len(other):
+            return False
+        return all(alike(a, b) for a, b in zip(one, other, strict=True))
+    return bool(one == other)

@@ -1,0 +1,93 @@
+"""Does a member of your own keep the contracts of `interfaces.py` as the built-in ones do? One call for each.
+
+    keel.add_plugin("cnn.py")
+    check_backbone("cnn")
+    check_objective("cnn", "masked_lm")
+    check_task("cnn", "classify")
+    check_device("cnn", plugins=["cnn.py"])
+
+In: names of the catalog: built in, added by `keel.add_plugin`, or installed. Out: nothing, or an AssertionError that
+says which rule is broken and what to do. What a member raises itself is passed on as it is.
+
+The lists hold the single checks, for a test that is to show each by its name:
+
+    @pytest.mark.parametrize("check", BACKBONE_CHECKS)
+    def test_cnn(check):
+        check("cnn")
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from keel.testing.backbone_checks import BACKBONE_CHECKS
+from keel.testing.objective_checks import OBJECTIVE_CHECKS
+from keel.testing.packer_checks import PACKER_CHECKS, some_documents
+from keel.testing.task_checks import TASK_CHECKS
+
+__all__ = [
+    "BACKBONE_CHECKS",
+    "OBJECTIVE_CHECKS",
+    "PACKER_CHECKS",
+    "TASK_CHECKS",
+    "check_backbone",
+    "check_device",
+    "check_objective",
+    "check_packer",
+    "check_task",
+    "device_outcomes",
+]
+REGISTERS = "_setup_privateuseone_for_python_backend"  # torch's function, which older ones lack
+
+
+def check_backbone(name: str, **options: Any) -> None:
+    """`options`: of its config, where the small values that the checks choose do not suit it."""
+    for check in BACKBONE_CHECKS:
+        check(name, **options)
+
+
+def check_objective(backbone: str, name: str, **options: Any) -> None:
+    """On a backbone that it fits; one that it does not fit it must refuse with a UserError."""
+    for check in OBJECTIVE_CHECKS:
+        check(backbone, {name: options})
+
+
+def check_task(backbone: str, name: str, examples: Sequence[Any] = (), **options: Any) -> None:
+    """`examples`: some with answers, such as `task.read(file).examples`; without them the loss is checked only where
+    examples without answers have one, and `judge` is not."""
+    for check in TASK_CHECKS:
+        check(backbone, name, options, examples)
+
+
+def check_packer(name: str, corpus: Any = None) -> None:
+    """`corpus`: one of your own; else thirty made-up documents."""
+    for check in PACKER_CHECKS:
+        check(name, some_documents() if corpus is None else corpus)
+
+
+def check_device(*names: str, plugins: Sequence[str] = ()) -> None:
+    """Tries training steps with these members on a device that is not the CPU (`fake_device.py`)."""
+    found = device_outcomes(plugins, names)
+    wrong = {trial: said for trial, said in found.items() if said != "ok"}
+    assert found, f"there is nothing to try with {', '.join(names)}"
+    assert not wrong, (
+        "on a device that is not the CPU:\n"
+        + "\n".join(f"  {trial}: {said}" for trial, said in wrong.items())
+        + "\nMake tensors on the device of the batch, and do not look at numbers in a training step (.item(), bool)"
+    )
+
+
+def device_outcomes(plugins: Sequence[str] = (), only: Sequence[str] = ()) -> dict[str, str]:
+    """For each trial "ok", or what went wrong. NotImplementedError: this torch cannot register a device."""
+    options = [part for file in plugins for part in ("--plugin", file)] + [part for n in only for part in ("--only", n)]
+    command = [sys.executable, "-m", "keel.testing.fake_device", *options]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    if REGISTERS in done.stderr and done.returncode:
+        raise NotImplementedError("this torch cannot register a device from Python")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found

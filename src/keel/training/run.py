@@ -1,0 +1,177 @@
+"""One training run, whatever it learns: start or resume, train, save, and say how to resume if it was stopped.
+
+In: a `RunPlan` made by a stage. Out: the state after the last step, and everything in the run's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from keel import __version__
+from keel.errors import Stopped, UserError
+from keel.folders import read_tensors
+from keel.hugging_face.folder import load_model
+from keel.learner.learner import Learner
+from keel.learner.task_setup import TaskSetup
+from keel.machine import default_threads, keep_freed_memory
+from keel.tokenizers.library import LibraryTokenizer
+from keel.training import loop
+from keel.training.optimizer import make_optimizer, restore_optimizer
+from keel.training.precision import settle_precision
+from keel.training.progress import TrainingProgress
+from keel.training.run_folder import Checkpoint, RunFolder
+from keel.training.settings import TrainingSettings
+from keel.values import Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """What a stage asks of a run."""
+
+    verb: str
+    learner: Learner
+    tokenizer: LibraryTokenizer
+    settings: TrainingSettings
+    source: Callable[[float, loop.Cursors], tuple[list[Rows], loop.Cursors]]
+    evaluate: Callable[[], dict[str, float]]
+    data: str  # fingerprint of what is learned from
+    recipe_yaml: str
+    same_recipe: Callable[[Path], bool]  # whether the recipe beside a checkpoint is the one of this run
+    card: str
+    opening: str
+    resume_command: str
+    scales: Mapping[nn.Parameter, float] = field(default_factory=dict)
+    setup: Callable[[], TaskSetup | None] = lambda: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where and how a run runs; none of it changes what is learned (but the number of threads, in the last bits)."""
+
+    out: str
+    device: torch.device
+    resume: bool = False
+    threads: int | None = None
+    quiet: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+
+def run(plan: RunPlan, options: RunOptions) -> tuple[loop.State, RunFolder, dict[str, Any]]:
+    """Trains to the end. Raises `Stopped` if asked to stop, with everything saved."""
+    folder = RunFolder(Path(options.out))
+    with folder.locked(create=not options.resume):
+        return _run(plan, folder, options)
+
+
+def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[loop.State, RunFolder, dict[str, Any]]:
+    learner, settings = plan.learner.to(options.device), plan.settings
+    torch.set_num_threads(options.threads or default_threads())
+    facts = _facts(plan, options)
+    state, path = loop.State(), None
+    if options.resume:
+        path, state, facts = _find_checkpoint(folder, plan, facts, options.threads)
+    else:
+        folder.begin(plan.recipe_yaml)
+    optimizer = make_optimizer(learner, settings, plan.scales, facts["precision"])
+    if path is not None:
+        learner.load_state_dict(load_model(path).learner.state_dict())
+        restore_optimizer(optimizer, learner, read_tensors(path, "state"))
+    torch.set_num_threads(facts["threads"])
+    keep_freed_memory()
+    made_by = {"keel": plan.verb, **facts}
+    progress = TrainingProgress(options.quiet)
+    progress.note(f"{f'resuming at step {state.step:,}' if state.step else 'starting'}: {plan.opening}")
+    parts = loop.Run(
+        learner=learner,
+        optimizer=optimizer,
+        tokenizer=plan.tokenizer,
+        source=plan.source,
+        settings=settings,
+        state=state,
+        device=options.device,
+        precision=facts["precision"],
+        evaluate=plan.evaluate,
+        save=lambda state: folder.save(_checkpoint(plan, optimizer, state, made_by), settings.keep_checkpoints),
+        log=lambda entry: _log(folder, progress, entry),
+        show=progress.show,
+        began=options.began,
+    )
+    try:
+        state, stopped = loop.train(parts)
+    finally:
+        progress.close()
+    if stopped:
+        raise Stopped(f"stopped at step {state.step:,}; everything is saved. Resume with:\n  {plan.resume_command}")
+    return state, folder, made_by
+
+
+def _facts(plan: RunPlan, options: RunOptions) -> dict[str, Any]:
+    """What is recorded with every checkpoint, and stays as it was when a run began."""
+    return {
+        "data": plan.data,
+        "keel_version": __version__,
+        "torch": torch.__version__.split("+")[0],
+        "threads": options.threads or default_threads(),
+        "precision": settle_precision(plan.settings.precision, options.device),
+        "optimizer": plan.settings.optimizer,
+    }
+
+
+def _checkpoint(
+    plan: RunPlan, optimizer: torch.optim.Optimizer, state: loop.State, made_by: dict[str, Any]
+) -> Checkpoint:
+    return Checkpoint(
+        learner=plan.learner,
+        optimizer=optimizer,
+        tokenizer=plan.tokenizer,
+        state=state,
+        facts=made_by,
+        recipe_yaml=plan.recipe_yaml,
+        card=plan.card,
+        setup=plan.setup(),
+    )
+
+
+def _log(folder: RunFolder, progress: TrainingProgress, entry: dict[str, Any]) -> None:
+    folder.log(entry)
+    if entry["kind"] == "evaluation":
+        figures = [f"{k} {v:.4f}" for k, v in entry.items() if "." in k]
+        shown = ", ".join(figures) or "no held-out documents, so nothing to evaluate on"
+        progress.note(f"held-out at step {entry['step']:,}: {shown}")
+
+
+def _find_checkpoint(
+    folder: RunFolder, plan: RunPlan, facts: dict[str, Any], threads: int | None
+) -> tuple[Path, loop.State, dict[str, Any]]:
+    """The newest checkpoint, if it is one of this run; with what is to stay as it was when the run began."""
+    path, state, saved = folder.latest()
+    if saved["data"] != facts["data"]:
+        raise UserError(f"{folder.out} was trained on other data; resume with the one it began with")
+    if not plan.same_recipe(path / "recipe.yaml") or saved.get("optimizer", "adamw") != facts["optimizer"]:
+        raise UserError(
+            f"{folder.out} was begun with another recipe; resume with --set and recipe unchanged ({path}/recipe.yaml)"
+        )
+    if threads and threads != saved["threads"]:
+        print(f"keel: the run began with {saved['threads']} threads; {threads} give other bits", file=sys.stderr)
+        saved["threads"] = threads
+    folder.forget_metrics_after(state.step)
+    return path, state, {k: v for k, v in saved.items() if k != "keel"}
+
+
+def parameters(learner: Learner) -> int:
+    return sum(p.numel() for p in learner.parameters())
+
+
+def last_evaluation(folder: RunFolder) -> dict[str, Any]:
+    entries = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    last = [e for e in entries if e["kind"] == "evaluation"][-1:]
+    return {k: v for e in last for k, v in e.items() if "." in k or k == "loss"}
