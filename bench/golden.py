@@ -1,14 +1,14 @@
-"""`make golden BASE=REV`: does this tree still compute what REV computes, to the last bit?
+"""`make golden BASE=REV`: checks that the working tree computes bit by bit the same results as revision REV.
 
-In: a git revision. Out: a line for each short run, "same" or what differs; exit code 1 if anything does.
+In: a git revision. Out: one line per short run, "same" or what differs; exit code 1 if anything differs.
 
-Each run is some 40 steps through the real command, on text made here, in fp32 on one thread, once with the sources of
-REV (in a temporary worktree) and once with those of the working tree, on the same machine. Compared are the losses of
-every tenth step, the held-out figures, and all tensors of the final model and of its optimizer, by value: a refactoring
-may rename or reorder them, but not change one. The runs cover every backbone, objective, packer, optimizer and task.
+Each run is 40 steps of the real command, on generated text, in fp32 on one thread, once with the sources of REV (in a
+temporary worktree) and once with those of the working tree, on the same machine. Compared are the losses of every tenth
+step, the held-out metrics, and all tensors of the final model and of its optimizer, by value: a refactoring may rename
+or reorder tensors, but not change one. The runs cover every backbone, objective, packer, optimizer and task.
 
-Notable choice: runs are written with the working tree's recipe keys. A revision from before a key was renamed is given
-the key's old name (`RENAMED`).
+Notable choice: runs are written with the working tree's recipe keys. For a revision of version 0.1, before keys were
+renamed, they are translated back (`RENAMED`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 STEPS = 40
 
-# What older revisions called things: recipe keys, values and names, as they stand in the runs below.
+# What version 0.1 called the recipe keys, values and names that the runs below use.
 RENAMED = {
     "training.micro_batches": "training.slices",
     "training.parallel_micro_batches": "training.lanes",
@@ -151,7 +152,7 @@ def sentence(source: random.Random) -> str:
 
 
 def write_texts(folder: Path) -> None:
-    """A corpus and a labelled file for each task; the same whenever they are written."""
+    """A corpus and a labelled file for each task; every call writes the same files."""
     source = random.Random(7)
     documents = [" ".join(sentence(source) for _ in range(source.randint(1, 14))) for _ in range(200)]
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in documents]
@@ -197,12 +198,13 @@ def questions(rows: list[str]) -> dict[str, Any]:
 
 
 class Tree:
-    """The sources of one revision, and where its runs go. Used in a process of its own."""
+    """Runs everything with the sources of one revision, in a process of its own."""
 
     def __init__(self, texts: Path, out: Path) -> None:
         from keel.cli.main import run
 
         self.run, self.texts, self.out = run, texts, out
+        self.version_0_1 = find_spec("keel.renamed_keys") is None
 
     def keel(self, *arguments: object) -> None:
         if self.run([str(argument) for argument in arguments]):
@@ -218,7 +220,7 @@ class Tree:
             self.keel("corpus", "build", given, *build)
         for name, (recipe, corpus, changes) in PRETRAINING.items():
             given = ("--corpus", self.out / "corpora" / corpus, "--out", self.out / name, "--threads", 1, "-q")
-            self.keel("pretrain", self.now(recipe), *given, *self.settings(changes))
+            self.keel("pretrain", self.named(recipe), *given, *self.settings(changes))
         for name, (model, task, files, changes) in TUNING.items():
             fresh = ("--tokenizer", self.out / "tokenizers" / "pieces") if model.startswith("+") else ()
             start = model[1:] if fresh else self.out / model
@@ -227,18 +229,15 @@ class Tree:
             self.keel("finetune", start, task, *given, *self.settings(changes))
 
     def settings(self, changes: dict[str, Any]) -> list[str]:
-        return [part for key, value in changes.items() for part in ("--set", f"{self.now(key)}={self.now(value)}")]
+        return [part for key, value in changes.items() for part in ("--set", f"{self.named(key)}={self.named(value)}")]
 
-    def now(self, name: Any) -> Any:
-        """A name as this tree knows it."""
-        return RENAMED.get(name, name) if OLD else name
-
-
-OLD = False
+    def named(self, name: Any) -> Any:
+        """A name as this revision calls it."""
+        return RENAMED.get(name, name) if self.version_0_1 else name
 
 
 def results(run: Path) -> tuple[list[tuple[int, list[float]]], Counter[str]]:
-    """A run's figures by step, and its tensors by value."""
+    """A run's metrics by step, and its tensors by value."""
     figures = []
     for line in (run / "metrics.jsonl").read_text().splitlines():
         entry = json.loads(line)
@@ -263,7 +262,7 @@ def compare(before: Path, after: Path) -> bool:
         lost = old_tensors - new_tensors
         if steps or lost or len(old) != len(new) or old_tensors.total() != new_tensors.total():
             same = False
-            at = f"figures from step {steps[0]} on" if steps else f"{len(old)} and {len(new)} log lines"
+            at = f"metrics from step {steps[0]} on" if steps else f"{len(old)} and {len(new)} log lines"
             print(f"{name:22} DIFFERENT: {at}; {lost.total()} of {old_tensors.total()} tensors", flush=True)
         else:
             print(f"{name:22} same: {len(new)} log lines, {new_tensors.total()} tensors", flush=True)
@@ -271,9 +270,9 @@ def compare(before: Path, after: Path) -> bool:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("base", help="the revision to compare with")
-    options.add_argument("--keep", help="a folder for all files, instead of a temporary one")
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("base", help="git revision to compare with")
+    options.add_argument("--keep", help="folder for all files, which is kept; default: a temporary one")
     given = options.parse_args()
     folder = Path(given.keep or tempfile.mkdtemp(prefix="golden-"))
     (folder / "texts").mkdir(parents=True, exist_ok=True)
@@ -285,7 +284,7 @@ def main() -> None:
         running = {side: start(side, trees[side], folder) for side in trees}
         failed = [side for side, process in running.items() if process.wait()]
         if failed:
-            raise SystemExit(f"the runs {' and '.join(failed)} did not end well; see {folder}/{failed[0]}.log")
+            raise SystemExit(f"runs failed ({' and '.join(failed)} the change); see {folder}/{failed[0]}.log")
         same = compare(folder / "before", folder / "after")
     finally:
         subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", tree], check=False)
@@ -295,7 +294,7 @@ def main() -> None:
 
 
 def start(side: str, tree: Path, folder: Path) -> subprocess.Popen[bytes]:
-    """All runs of one tree, in a process of its own; the two trees take a core each."""
+    """Starts all runs of one tree in a process of its own; each of the two trees uses one core."""
     shutil.rmtree(folder / side, ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1", "GOLDEN_SIDE": side}
     command = [sys.executable, __file__, str(folder / "texts"), str(folder / side)]
@@ -305,7 +304,6 @@ def start(side: str, tree: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 if __name__ == "__main__":
     if "GOLDEN_SIDE" in os.environ:
-        OLD = os.environ["GOLDEN_SIDE"] == "before"
         Tree(Path(sys.argv[1]), Path(sys.argv[2])).make_everything()
     else:
         main()

@@ -167,8 +167,8 @@ def test_names_and_paths(name: str, short: str, is_path: bool) -> None:
         ("tasks", "from keel.interfaces import Task\nclass Bare(Task): ...\n", "", "defines no task"),
         ("backbones", BACKBONE + "\nclass Other(Cnn):\n    Config = CnnConfig\n", "", "(Cnn, Other); name one: "),
         ("backbones", BACKBONE, ":Ccn", "defines no Ccn. Did you mean 'Cnn'?"),
-        ("objectives", BACKBONE, ":Cnn", "is no objective; it needs a class that extends Objective"),
-        ("backbones", BACKBONE, ":CnnConfig", "is no backbone"),
+        ("objectives", BACKBONE, ":Cnn", "not a valid objective; it needs a class that extends Objective"),
+        ("backbones", BACKBONE, ":CnnConfig", "not a valid backbone"),
         ("backbones", "import keel\nimport no_such_module\n", "", "No module named 'no_such_module' ({file}, line 2)"),
         (
             "backbones",
@@ -241,7 +241,7 @@ def test_listing_a_room_does_not_import_its_plugins(site: Callable[..., None]) -
 def test_an_entry_point_that_leads_to_something_else_is_one_line(site: Callable[..., None], tmp_path: Path) -> None:
     write(tmp_path / "installed_oddly.py", BACKBONE + "\nnumber = 3\n")
     site("odd", backbones="a = installed_oddly:number\nb = installed_oddly:gone", recipes="r = installed_oddly:number")
-    with pytest.raises(UserError, match="installed_oddly:number: is no backbone"):
+    with pytest.raises(UserError, match="installed_oddly:number: not a valid backbone"):
         catalog.find("backbones", "a")
     with pytest.raises(UserError, match="installed_oddly:gone: cannot be imported: AttributeError"):
         catalog.find("backbones", "b")

@@ -21,8 +21,9 @@ PACKAGE = Path(importlib.util.find_spec("keel").origin).parent  # type: ignore[u
 # Lowest first. Members of one layer do not know each other; a room's own files do.
 LAYERS = [
     {"errors"},
-    {"batching", "randomness", "renamed_keys", "report_tables"},
+    {"batching", "console", "locks", "randomness", "renamed_keys", "report_tables"},
     {"catalog", "folders", "parallel"},
+    {"tensor_files"},
     {"machine", "configs"},
     {"values"},
     {"interfaces"},

@@ -1,8 +1,8 @@
 """Keel: from your own text to language encoders that work.
 
 `keel.load(path)` opens a model folder; everything else is reached through the command line or `keel.stages`.
-`keel.add_plugin(file)` adds members of your own.
-Importing this package does nothing: torch is loaded by the first call that needs it.
+`keel.add_plugin(file)` registers backbones, tasks, ... of your own.
+Importing this package has no side effects: torch is imported by the first call that needs it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def load(path: str, **options: Any) -> Model:
 
 
 def add_plugin(file: str) -> list[tuple[str, str]]:
-    """Makes the members that a Python file defines (backbones, tasks, ...) known by name in this process."""
+    """Registers the members that a Python file defines (backbones, tasks, ...) in this process."""
     from keel import catalog
 
     return catalog.add_plugin(file)

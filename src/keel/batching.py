@@ -1,4 +1,4 @@
-"""Groups of bounded size: the one place that cuts a sequence of sized things into batches.
+"""Groups of bounded size: the one place that splits a sequence of items with sizes into batches.
 
 In: items in order, a function that measures one, and a limit. Out: lists of consecutive items.
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 def groups(items: Iterable[T], size_of: Callable[[T], int], limit: int) -> Iterator[list[T]]:
     """Consecutive items in lists whose sizes add up to at most `limit`; an item larger than that is a list by itself.
 
-    Lazy: items are read as groups are taken. No group is empty, so no items give no groups.
+    Lazy: items are read as groups are taken. No group is empty, so an empty input gives no groups.
     """
     group: list[T] = []
     filled = 0

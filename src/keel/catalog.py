@@ -1,10 +1,10 @@
-"""The folder is the registry: a file in `backbones/`, `tasks/`, `recipes/`, `cli/commands/` is a member by existing.
+"""The folder is the registry: every file in `backbones/`, `tasks/`, `recipes/`, `cli/commands/`, ... is a member.
 
 In: a room ("backbones") and a name. Out: the class of that member; for commands its `COMMAND`, for recipes a file.
 
 A name is one of
 - `bert`: the file `backbones/bert.py`. Dashes and underscores are the same.
-- `./my_cnn.py`, or `./my_cnn.py:MyCnn`: a Python file of the user's, relative to the folder where Keel runs.
+- `./my_cnn.py`, or `./my_cnn.py:MyCnn`: a Python file of the user, relative to the working directory.
 - `cnn`: a member of a plug-in file that was added (`add_plugin`; by `--plugin FILE`, `KEEL_PLUGINS` or a recipe's
   `plugins`), under the `kind` of its config, its `name`, or the file's name.
 - the name of an entry point that an installed package has in the group `keel.backbones`; its value is a module, or a
@@ -14,9 +14,9 @@ A name is one of
 Notable choices
 - Plug-in code is imported only if the user names its file, or if it is installed as an entry point. No folder is
   searched for plug-ins. A name that comes from a downloaded file must not be a path: check it with `is_path`.
-- Installed packages are looked at only if the folder has no such name, or to list a room.
-- Base classes are compared by name: the catalog imports nothing of the package but `errors`, for imports point one way.
-- A file is imported by itself, without its folder on the path: a plug-in of several files is a package.
+- Installed packages are searched only if the folder has no such name, or to list a room.
+- Base classes are compared by name: imports point one way, so the catalog imports nothing of the package but `errors`.
+- A file is imported by itself, without its folder on the path: a plug-in of several files must be a package.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _plugins: dict[str, dict[str, Any]] = {}  # room -> name -> member, of the files
 
 
 def add_plugin(file: str) -> list[tuple[str, str]]:
-    """Makes all members that a Python file defines known by name. Returns their rooms and names."""
+    """Registers all members that a Python file defines, by name. Returns their rooms and names."""
     module = _import_file(file)
     added = [(room, _own_name(kind, module, file), kind) for room in BASES for kind in _fitting(room, module)]
     if "COMMAND" in vars(module):
@@ -64,24 +64,24 @@ def add_plugin(file: str) -> list[tuple[str, str]]:
         raise UserError(f"{file}: defines no {', '.join(room.removesuffix('s') for room in BASES)} or COMMAND")
     for room, name, member in added:
         if name in _built_in(room) or _plugins.get(room, {}).get(name, member) is not member:
-            raise UserError(f"{file}: there is a {room.removesuffix('s')} called '{name}' already; rename yours")
+            raise UserError(f"{file}: another {room.removesuffix('s')} is already called '{name}'; rename yours")
         _plugins.setdefault(room, {})[name] = member
     return [(room, name) for room, name, _ in added]
 
 
 def _own_name(kind: Any, module: ModuleType, file: str) -> str:
-    """What a class calls itself: the `kind` of its config, or its `name`; else the file's name."""
+    """The name of a class: the `kind` of its config, or its `name`; else the file's name."""
     field = kind.Config.model_fields.get("kind")
     return str(field.default if field else vars(kind).get("name", name_of(file)))
 
 
 def names(room: str, suffix: str | None = None) -> list[str]:
-    """The members of a room, by file name, and those that plug-in files and installed packages add."""
+    """The names of a room's members: of its files, of plug-in files and of installed packages."""
     return sorted([*_built_in(room, suffix), *_plugins.get(room, {}), *_installed(room)])
 
 
 def find(room: str, name: str) -> Any:
-    """The class that a file of the room is about; for commands its `COMMAND`, for recipes the path of the file."""
+    """The class that a file of the room defines; for commands its `COMMAND`, for recipes the path of the file."""
     if room == "recipes":
         return _recipe(name)
     path = PYTHON_FILE.fullmatch(name)
@@ -99,7 +99,7 @@ def find(room: str, name: str) -> Any:
 
 
 def known(room: str, name: str) -> bool:
-    """Whether `find` would look it up: a path to a Python file, or a name in the room."""
+    """Whether `find` accepts it: a path to a Python file, or a name in the room."""
     if room == "recipes":
         return name in _built_in(room) or name in _installed(room)
     short = name_of(name)
@@ -127,7 +127,8 @@ def _built_in(room: str, suffix: str | None = None) -> set[str]:
 
 
 def _unknown(room: str, name: str, known: list[str]) -> UserError:
-    return UserError(f"there is no {room.removesuffix('s')} called '{name}'.{suggest(name, known)}")
+    hint = near(name, known) or f"{suggest(name, known)} If a plug-in defines it, add --plugin FILE"
+    return UserError(f"there is no {room.removesuffix('s')} called '{name}'.{hint}")
 
 
 def _recipe(name: str) -> Path:
@@ -139,7 +140,7 @@ def _recipe(name: str) -> Path:
 
 
 def _member(room: str, module: ModuleType, where: str, name: str | None = None) -> Any:
-    """What a module is in the catalog for: the class that fits the room, or the one of that name; or its `COMMAND`."""
+    """A module's member: the class that fits the room, or the one with this name; for commands its `COMMAND`."""
     members = vars(module)
     if room == "commands":
         name = name or "COMMAND"
@@ -170,7 +171,7 @@ def _fitting(room: str, module: ModuleType) -> list[type]:
 
 
 def _rooms(kind: type) -> set[str]:
-    """The rooms whose base class it has; none for a class that only has the members (a Protocol)."""
+    """The rooms whose base class it extends; none for a class that only has the same methods (a Protocol)."""
     bases = {base.__name__ for base in kind.__mro__}
     return {room for room, base in BASES.items() if base in bases}
 
@@ -180,20 +181,20 @@ def _needed(room: str) -> str:
 
 
 def _checked(room: str, kind: Any, where: str) -> Any:
-    """A class that was named, if it can be a member of the room."""
+    """Checks that a class can be a member of the room, and returns it."""
     fits = inspect.isclass(kind) and room in (_rooms(kind) or {room})
     if not fits or not any("Config" in vars(base) for base in kind.__mro__):
-        raise UserError(f"{where}: is no {room.removesuffix('s')}; {_needed(room)}")
+        raise UserError(f"{where}: not a valid {room.removesuffix('s')}; {_needed(room)}")
     return kind
 
 
 def _import_file(name: str) -> ModuleType:
-    """A Python file as a module, once for each file: its classes are the same however often it is named."""
+    """Imports a Python file as a module, once per file, so that its classes are always the same objects."""
     from hashlib import sha256
 
     file = Path(name).expanduser().resolve()
     if not file.is_file():
-        raise UserError(f"{name}: no such file; give its path from here ({Path.cwd()}), or the whole path")
+        raise UserError(f"{name}: no such file; give its path relative to {Path.cwd()}, or the full path")
     title = f"keel_plugin_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}_{sha256(os.fsencode(file)).hexdigest()[:12]}"
     if title not in sys.modules:
         spec = importlib.util.spec_from_file_location(title, file)
@@ -211,11 +212,11 @@ def _import_file(name: str) -> ModuleType:
 
 @functools.cache
 def _installed(room: str) -> dict[str, Any]:
-    """What installed packages add to a room: entry points by name; for recipes the files that they lead to."""
+    """The members that installed packages add to a room: entry points by name; for recipes the files they refer to."""
     from importlib.metadata import entry_points  # takes 30 ms to import
 
     taken = dict.fromkeys(_built_in(room), "of Keel's own")
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for entry in entry_points(group=f"keel.{room}"):
         owner = f"of the package {entry.dist.name if entry.dist else '?'} ({entry.value})"
         for name, member in _recipes_of(entry) if room == "recipes" else [(name_of(entry.name), entry)]:
@@ -223,12 +224,12 @@ def _installed(room: str) -> dict[str, Any]:
                 raise UserError(
                     f"two {room} are called '{name}': one {taken[name]}, one {owner}; rename one, or uninstall it"
                 )
-            taken[name], found[name] = owner, member
-    return found
+            taken[name], members[name] = owner, member
+    return members
 
 
 def _recipes_of(entry: EntryPoint) -> Iterator[tuple[str, Any]]:
-    """The recipe files that an entry point leads to, by name."""
+    """The recipe files that an entry point refers to, by name."""
     given = _import_entry(entry)
     if not isinstance(given, str | Path) or not Path(given).exists():
         raise UserError(f"{entry.value}: an entry point of keel.recipes is the path of a .yaml file or of a folder")
@@ -251,16 +252,16 @@ def _import_entry(entry: EntryPoint) -> Any:
 
 
 def _broken(what: str, error: BaseException) -> UserError:
-    """One line for code that cannot be imported: what was raised, and the line of the plug-in that raised it."""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    """One line for code that cannot be imported: the error, and the line of the plug-in that raised it."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
     frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__) if not _of_import(f.filename)]
     own = [(file, line) for file, line in frames if file == frames[0][0]]
     if isinstance(error, SyntaxError) and error.filename:
         own = [(error.filename, error.lineno)]
     place = f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
-    return UserError(f"{what}: cannot be imported: {type(error).__name__}: {said}{place}")
+    return UserError(f"{what}: cannot be imported: {type(error).__name__}: {message}{place}")
 
 
 def _of_import(file: str) -> bool:
-    """Whether a frame is of this file or of Python's import system."""
+    """Whether a frame is in this file or in Python's import system."""
     return file == __file__ or file.startswith(("<frozen", str(Path(importlib.__file__ or "").parent)))

@@ -1,4 +1,7 @@
-"""What the sections of a recipe that configure a backbone, an objective or a task have in common."""
+"""Base classes of the recipe sections that configure a backbone, an objective or a task.
+
+In: a section of a recipe, as plain data. Out: a validated, frozen config.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +19,33 @@ class Options(BaseModel):
 
 
 class BackboneConfig(Options):
-    """What every backbone's config has; each family adds its own keys."""
+    """The keys of every backbone's config; each backbone adds its own."""
 
     kind: str
-    vocabulary: int | None = Field(None, ge=6, description="tokens; null: as many as the tokenizer has")
+    vocabulary: int | None = Field(None, ge=6, description="number of tokens; null: that of the tokenizer")
     layers: int
     width: int
-    init_std: float = Field(0.02, gt=0, description="standard deviation of fresh weights")
+    init_std: float = Field(0.02, gt=0, description="standard deviation of initial weights")
     pooler: bool = False
 
     @property
     def context(self) -> Literal["both", "left", "none"]:
-        """What a token's vector has seen of its row: both sides, what came before it, or only the token itself."""
+        """The context that a token's vector depends on: both sides, the tokens before it, or only the token itself."""
         return "both"
 
     @property
     def max_length(self) -> int:
-        """The longest row it can read."""
+        """The maximum length of a row."""
         return ANY_LENGTH
 
     @property
     def characters_read(self) -> int:
-        """Bytes of a word's spelling that it reads, so that words without an entry have vectors too; 0: ids only."""
+        """Bytes read of a word's spelling, so that out-of-vocabulary words have vectors too; 0: reads ids only."""
         return 0
 
 
 class ObjectiveConfig(Options):
-    weight: float = Field(1.0, gt=0, description="of this loss in the sum that is minimised")
+    weight: float = Field(1.0, gt=0, description="of this loss in the total loss")
 
 
 class TaskConfig(Options):

@@ -1,4 +1,4 @@
-"""What a user is told when something cannot be done.
+"""Exceptions with a message for the user, and suggestions for misspelt names.
 
 In: what was found and what to do about it. Out: one line on stderr and exit code 2, never a traceback.
 """
@@ -12,21 +12,21 @@ LISTED = 12  # names shown when none is close
 
 
 class UserError(Exception):
-    """Something the user can cure. The message is one line: where, what was found, what to do next."""
+    """An error that the user can fix. The message is one line: where, what was found, what to do next."""
 
 
 class Stopped(Exception):
-    """The run was asked to stop; its work is saved. The message says how to go on."""
+    """The run was stopped on request; its work is saved. The message explains how to resume."""
 
 
 def near(wrong: str, known: Iterable[str]) -> str:
-    """A tail for messages about misspelt names: ` Did you mean 'bert-mini'?`, or nothing."""
+    """A suffix for messages about misspelt names: ` Did you mean 'bert-mini'?`, or nothing."""
     close = difflib.get_close_matches(wrong, sorted(known), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def suggest(wrong: str, known: Iterable[str]) -> str:
-    """The same, or a list of what there is."""
+    """The same, or a list of the known names."""
     known = sorted(known)
     listed = ", ".join(known[:LISTED]) + (", ..." if len(known) > LISTED else "")
     return near(wrong, known) or (f" Known: {listed}." if known else "")

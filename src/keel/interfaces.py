@@ -1,14 +1,14 @@
 """READ FIRST: the contracts of Keel. A new tokenizer, backbone, objective or task is one class in one file.
 
 The path of a token: `Tokenizer` (text -> ids), corpus (ids on disk with sentence, document and word boundaries),
-`Rows` (packed rows as numpy arrays), `Objective.prepare` (hides the answers), `Batch` (the same as tensors),
+`Rows` (packed rows as numpy arrays), `Objective.prepare` (masks the targets), `Batch` (the same as tensors),
 `Backbone` (one vector per token), `Objective.forward` (named losses). The values are in `values.py`, the options that
 recipes set in `configs.py`.
 
 Shapes: T tokens of all rows of a batch, R rows, W width, E width of an embedding, V vocabulary.
 
-Notable choice: an objective receives the encoder, not its output. Weight tying is then a call, and an objective may
-encode twice, or own a backbone.
+Notable choice: an objective receives the encoder, not its output. Weight tying is then a method call, and an objective
+may encode twice, or own a backbone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from keel.values import (
 
 
 class Tokenizer(Protocol):
-    """Text <-> ids. Special tokens are known by role, not by spelling; the id of a role that is missing is -1."""
+    """Text <-> ids. Special tokens are identified by role, not by spelling; the id of a missing role is -1."""
 
     size: int
     cls: int
@@ -63,11 +63,11 @@ class Backbone(nn.Module, ABC):
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
-        assert config.vocabulary, "the vocabulary's size is known before the model is built"
+        assert config.vocabulary, "the vocabulary size must be known before the model is built"
         self.config: Any = config
-        self.width = config.width  # of the vectors it gives
+        self.width = config.width  # of its output vectors
         self.max_length, self.context = config.max_length, config.context
-        self.pooler: nn.Module | None = None  # (R, W) -> (R, W); set where `config.pooler` asks for one
+        self.pooler: nn.Module | None = None  # (R, W) -> (R, W); set if `config.pooler` is true
 
     @abstractmethod
     def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
@@ -75,33 +75,33 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def init_weights(self, generator: torch.Generator) -> None:
-        """Fresh weights, the same for the same generator."""
+        """Initialises the weights; the same generator gives the same weights."""
 
     @abstractmethod
     def token_embeddings(self) -> Tensor:
-        """(V, E): the input embeddings, for output layers that are tied to them."""
+        """(V, E): the input embeddings, for tied output layers."""
 
     @abstractmethod
     def token_head(self) -> nn.Module:
-        """A fresh head that predicts tokens from vectors (`layers/token_head.py`), as this family has it."""
+        """A new head of this family that predicts tokens from vectors (`layers/token_head.py`)."""
 
     def attach_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Takes what only the tokenizer knows (spellings), before the first step."""
+        """Copies what it needs from the tokenizer (spellings), before the first step."""
         return
 
     def row_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """(R, W): the vector that represents each row: that of [CLS], or of the last token where context is left."""
+        """(R, W): the vector that represents each row: that of [CLS], or of the last token of a causal model."""
         return vectors[batch.ends if self.context == "left" else batch.starts]
 
     @final
     def pool(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """(R, W): the row vectors through the pooler, where there is one."""
+        """(R, W): the row vectors, after the pooler if there is one."""
         rows = self.row_vectors(vectors, batch)
         return rows if self.pooler is None else self.pooler(rows)
 
 
 class CachedEncoder:
-    """The encoder as objectives see it: it encodes a batch once, however many objectives read it."""
+    """The encoder that objectives get: it encodes a batch once, whatever the number of objectives."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
@@ -119,12 +119,12 @@ class CachedEncoder:
 
 
 class Objective(nn.Module, ABC):
-    """What a backbone is trained to do: hide the answer, predict it, score it. One file each in `objectives/`; those
-    that learn from labels are in `tasks/`, beside the task they belong to. `__init__(config, backbone)`.
+    """A training objective: masks the targets, predicts them, scores the predictions. One file each in `objectives/`;
+    those that learn from labels are in `tasks/`, next to their task. `__init__(config, backbone)`.
 
-    Targets are named after the objective: `<name>.answers` (one entry for each answer that is scored) is required;
-    `<name>.places` are the tokens it reads; `<name>.counts` says how many outputs `predict` gives for each row, where
-    that is not one.
+    Targets are named after the objective: `<name>.answers` (one entry per scored prediction) is required;
+    `<name>.places` are the tokens it reads; `<name>.counts` is the number of outputs of `predict` for each row, if not
+    one.
     """
 
     name: str
@@ -133,25 +133,25 @@ class Objective(nn.Module, ABC):
     needs: ObjectiveNeeds = ObjectiveNeeds()
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Sets fresh weights that are not to start as small noise, which all have been given before."""
+        """Sets the weights that should not keep their default initialisation (small normal noise)."""
         return
 
     def attach_corpus(self, tokenizer: Tokenizer, count_tokens: Callable[[], np.ndarray]) -> None:
-        """Takes what only the tokenizer and the corpus know; raises a UserError where they cannot serve."""
+        """Copies what it needs from tokenizer and corpus; raises a UserError if they are unsuitable."""
         return
 
     @abstractmethod
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, Any]]:
-        """The rows as the model will see them, and the targets: arrays, and tuples of what stays on the host."""
+        """The rows as model input, and the targets: arrays, and tuples for values that stay on the host."""
 
     def corrupt(self, encoder: CachedEncoder, batch: Batch) -> tuple[Batch, dict[str, Score]]:
-        """Hides what takes a model to hide (ELECTRA's generator): the batch as all objectives will see it, and scores
-        of its own, named `<name>.<part>`."""
+        """Corruption that needs a model (ELECTRA's generator): returns the batch for all objectives, and scores of its
+        own, named `<name>.<part>`."""
         return batch, {}
 
     @abstractmethod
     def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
-        """The outputs for the batch, such as logits; for tasks what `Task.answer` understands."""
+        """The outputs for the batch, such as logits; for tasks, the input of `Task.answer`."""
 
     @abstractmethod
     def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
@@ -159,18 +159,18 @@ class Objective(nn.Module, ABC):
 
 
 class SelfUpdatingObjective(Objective):
-    """An objective that updates the weights itself instead of giving gradients (word2vec's compiled loops)."""
+    """An objective that updates the weights itself, without gradients (word2vec's compiled loops)."""
 
     @abstractmethod
     def update(self, backbone: Backbone, rows: Rows, learning_rate: float) -> dict[str, Score]:
-        """Changes its own weights and the backbone's by what the rows teach."""
+        """One training step on these rows: updates its own weights and the backbone's."""
 
 
 class Task(ABC):
-    """A kind of problem people have: labelled data, the objective that learns it, the metrics that judge it.
+    """A kind of problem: labelled data, the objective that learns it, the metrics that evaluate it.
 
-    Training, evaluation and prediction go the same way: `read` files into examples, cut them into `windows`, run the
-    objective, combine the windows' outputs into one `answer` per example, and `judge` the answers.
+    Training, evaluation and prediction share these steps: `read` files into examples, split them into `windows`, run
+    the objective, combine the windows' outputs into one `answer` per example, and `judge` (evaluate) the answers.
     """
 
     Config: type[TaskConfig]
@@ -187,34 +187,34 @@ class Task(ABC):
 
     @abstractmethod
     def read(self, path: str, labelled: bool = True) -> Examples:
-        """The examples of a file; columns that the recipe does not name are found by their usual names."""
+        """The examples of a file; columns that the recipe does not name are guessed from common names."""
 
     @abstractmethod
     def example(self, given: Any) -> Any:
-        """An example without an answer, from what a Python caller gives."""
+        """An example without an answer, from a Python caller's input."""
 
     def fit_labels(self, examples: Sequence[Any]) -> Self:
-        """The task with what only the training examples can tell (its labels) filled in."""
+        """The task with settings derived from the training examples (its labels)."""
         return self
 
     @abstractmethod
     def objective(self, backbone: Backbone) -> Objective:
-        """A fresh head for this backbone."""
+        """A new head for this backbone."""
 
     @abstractmethod
     def windows(self, examples: Sequence[Any], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
-        """The rows of the examples, in order, and what did not fit."""
+        """The rows of the examples, in order, and how much was truncated."""
 
     @abstractmethod
     def answer(
         self, examples: Sequence[Any], windows: Sequence[Window], outputs: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
-        """One answer for each example, from the outputs for its windows."""
+        """One answer per example, from the outputs for its windows."""
 
     def tune(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> Self:
-        """The task with what only scored answers can tell (a threshold) filled in."""
+        """The task with settings tuned on scored answers (a threshold)."""
         return self
 
     @abstractmethod
     def judge(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> Judgement:
-        """Metrics, the right answers, and what a report shows."""
+        """Metrics, gold answers, and the tables and plots of a report."""

@@ -1,17 +1,17 @@
-"""What this machine gives a run: the cores and memory it may use, and a CPU made safe for bf16.
+"""The resources of this machine: the device, the cores and memory that a run may use, and a CPU made safe for bf16.
 
-In: `/proc`, the cgroup limits, and one child process. Out: a number of threads, a number of bytes, and (only where the
-trap exists) the environment variable that caps the instruction set.
+In: `/proc`, the cgroup limits, and one child process. Out: a number of threads, a number of bytes, and (only on
+machines that trap AMX) the environment variable that caps the instruction set.
 
 Notable choices
 - Some virtual machines advertise AMX but trap it: the first bf16 matmul then kills the process with SIGILL, without a
-  message, while `torch.cpu._is_amx_tile_supported()` still says True. So the question is put to a child process that is
-  allowed to die. Machines whose CPU does not name AMX pay nothing.
-- The answer is cached per boot, CPU model and torch version: a home folder may be shared by machines with the same CPU,
-  of which only some trap, and a virtual machine may wake up on other hardware after a restart.
-- The answer is also kept for the life of the process: the cap this sets must not be taken for the user's own.
-- When the child cannot be asked at all (no answer in time), the cap is set: it costs some bf16 speed, a wrong guess
-  the other way costs the run.
+  message, while `torch.cpu._is_amx_tile_supported()` still returns True. A child process that is allowed to die tries
+  it. Machines whose CPU does not list AMX pay nothing.
+- The result is cached per boot, CPU model and torch version: a home folder may be shared by machines with the same CPU,
+  of which only some trap, and a virtual machine may run on other hardware after a restart.
+- The result is also kept for the lifetime of the process: the cap that this sets must not be taken for the user's own.
+- If the child gives no result in time, the cap is set: it costs some bf16 speed, whereas a wrong guess the other way
+  costs the run.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ ISA_CAP = "AVX512_CORE_BF16"
 PROBE_SECONDS = 60.0
 CACHED_ANSWERS = 16
 
-# glibc's numbers for: size from which a block is mapped on its own; space beyond which the top of the heap is given
-# back; space taken at once.
+# glibc's constants M_MMAP_THRESHOLD (blocks from this size on are mapped separately), M_TRIM_THRESHOLD (free space at
+# the top of the heap that is returned to the kernel) and M_TOP_PAD (extra space requested at once).
 MAPPED, TRIMMED, PADDED = -3, -1, -2
 
 FINE, TRAPPED, BROKEN, UNKNOWN = "fine", "trapped", "broken", "unknown"
 
-# Two sizes, because small products take another kernel than large ones; the sums are exact in bf16, so a machine that
-# computes nonsense instead of dying is found out too.
+# Two sizes, because small products use a different kernel from large ones; the sums are exact in bf16, so a machine
+# that computes wrong numbers instead of crashing is detected too.
 PROBE = """
 import torch
 for n in (64, 256):
@@ -57,7 +57,7 @@ Survives = Callable[[bool], bool | None]
 
 
 def find_device(name: str) -> torch.device:
-    """`auto` takes the accelerator if there is one."""
+    """The torch device of this name; `auto`: an accelerator if there is one."""
     import torch
 
     if name == "auto":
@@ -66,7 +66,7 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError):
-        raise UserError(f"--device {name}: not available here; `keel doctor` tells what is") from None
+        raise UserError(f"--device {name}: not available here; `keel doctor` lists the available devices") from None
     return device
 
 
@@ -83,10 +83,10 @@ def prepare_cpu() -> str:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Asks glibc to keep freed memory for the next step instead of giving it back to the kernel; True if it agreed.
+    """Makes glibc keep freed memory for the next step instead of returning it to the kernel; True on success.
 
-    A step frees and takes the same hundreds of megabytes; each time the kernel has to clear fresh pages for them, up to
-    a sixth of a long run's time. Who has set malloc's variables knows better; other C libraries have no such call.
+    A step frees and allocates the same hundreds of megabytes; each time the kernel has to clear new pages, which takes
+    up to a sixth of a long run's time. malloc settings of the user are respected; other C libraries have no such call.
     """
     import ctypes
 
@@ -96,15 +96,15 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    # Older libraries refuse more than half of an arena. Where both are refused the others must not be set: they would
-    # stop malloc from finding a good size for itself.
+    # Older versions reject more than half of an arena. If both values are rejected, the others must not be set: they
+    # would disable malloc's dynamic threshold.
     if not (mallopt(MAPPED, 2**30) or mallopt(MAPPED, 2**25)):
         return False
     return bool(mallopt(TRIMMED, 2**31 - 1) and mallopt(PADDED, 2**26))
 
 
 def bf16_trap(survives: Survives | None = None) -> str:
-    """FINE: bf16 works. TRAPPED: only under the cap. BROKEN: under neither. UNKNOWN: the child gave no answer."""
+    """FINE: bf16 works. TRAPPED: only with the cap. BROKEN: not even with it. UNKNOWN: no result from the child."""
     survives = survives or bf16_survives
     free = survives(False)
     if free is None:
@@ -115,7 +115,7 @@ def bf16_trap(survives: Survives | None = None) -> str:
 
 
 def bf16_survives(capped: bool, code: str = PROBE, seconds: float = PROBE_SECONDS) -> bool | None:
-    """Whether a child process outlives a bf16 matmul; None if it could not be started or did not end in time."""
+    """Whether a child process survives a bf16 matmul; None if it could not be started or did not end in time."""
     environment = {k: v for k, v in os.environ.items() if k != ISA_VARIABLE}
     if capped:
         environment[ISA_VARIABLE] = ISA_CAP
@@ -137,7 +137,7 @@ def _cache_key() -> str:
 
 
 def _remembered(file: Path, key: str, ask: Callable[[], str]) -> str:
-    """The cached answer, or a fresh one. A cache that cannot be read or written only costs time."""
+    """The cached result, or a new one. A cache that cannot be read or written only costs time."""
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
         answer = known[key]
@@ -158,7 +158,7 @@ def _remembered(file: Path, key: str, ask: Callable[[], str]) -> str:
 
 @cache
 def cpu_flags(cpuinfo: str = "/proc/cpuinfo") -> frozenset[str]:
-    """The instruction sets the kernel reports; empty where there is no `/proc` (macOS, Windows)."""
+    """The instruction sets that the kernel reports; empty without `/proc` (macOS, Windows)."""
     return frozenset(_cpuinfo("flags", cpuinfo).split() or _cpuinfo("Features", cpuinfo).split())
 
 
@@ -177,7 +177,7 @@ def _cpuinfo(field: str, cpuinfo: str) -> str:
 
 
 def default_threads() -> int:
-    """Threads worth using: OMP_NUM_THREADS if set, else the physical cores this process may use, within its quota."""
+    """The default number of threads: OMP_NUM_THREADS if set, else the available physical cores, within the quota."""
     wish = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if wish.isdigit() and int(wish) > 0:
         return int(wish)
@@ -201,7 +201,7 @@ def physical_cores() -> int:
 
 
 def cpu_quota(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgroup") -> float | None:
-    """CPUs' worth of time that the cgroup (v2 or v1) grants, the tightest on the way up; None if there is no limit."""
+    """The cgroup's (v2 or v1) limit in CPUs, the lowest of it and its parents; None if there is no limit."""
     limits = []
     for folder in _cgroup_folders("cpu", root, membership):
         quota, _, period = _read(folder / "cpu.max").partition(" ")
@@ -213,7 +213,7 @@ def cpu_quota(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgroup
 
 
 def memory_limit(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgroup") -> int | None:
-    """Bytes the cgroup grants; None if there is no limit (v1 writes 'no limit' as a number beyond any machine)."""
+    """The cgroup's limit in bytes; None if there is no limit (which v1 writes as a huge number)."""
     limits = []
     for folder in _cgroup_folders("memory", root, membership):
         value = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
@@ -223,7 +223,7 @@ def memory_limit(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgr
 
 
 def available_memory() -> int | None:
-    """Bytes that can be had without swapping, as the kernel estimates it."""
+    """The kernel's estimate of the bytes available without swapping."""
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -232,7 +232,7 @@ def available_memory() -> int | None:
 
 def _cgroup_folders(controller: str, root: str, membership: str) -> list[Path]:
     """The folders of this process's cgroup and its parents. Inside a container the path is the host's and may not
-    exist here; the root then shows the container's own limits."""
+    exist here; the root then has the container's own limits."""
     folders = []
     for line in _read(membership).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -245,7 +245,7 @@ def _cgroup_folders(controller: str, root: str, membership: str) -> list[Path]:
 
 
 def _read(path: str | Path) -> str:
-    """A small file of the kernel's, or nothing where there is none."""
+    """The content of a small kernel file; empty if it does not exist."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -1,12 +1,12 @@
-"""Pieces of work in parallel on the threads of a CPU.
+"""Runs pieces of work in parallel on the threads of a CPU.
 
-In: pieces, and what to do with one. Out: the results, in the pieces' order.
+In: pieces, and a function. Out: its results, in the order of the pieces.
 
 Notable choices
-- The products of small models do not fill several threads; independent pieces do. Threads are dealt to pieces, and only
-  what is left over works inside a piece (docs/decisions/0021, figures in docs/notebook.md).
-- Threads, not processes: torch works without the interpreter's lock, and the weights are there once.
-- Not on accelerators, which are busy with one piece at a time.
+- The matrix products of small models do not keep several threads busy; independent pieces do. Threads are distributed
+  over pieces first, and only the remaining ones work inside a piece (docs/decisions/0021, figures in docs/notebook.md).
+- Threads, not processes: torch releases the GIL, and the weights are in memory once.
+- Not on accelerators, which one piece keeps busy.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Result = TypeVar("Result")
 
 
 def most_at_once(device: torch.device) -> int:
-    """How many pieces can be computed at once."""
+    """The number of pieces that can be computed at once."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
 def for_each(work: Callable[[Piece], object], pieces: Sequence[Piece], device: torch.device) -> None:
-    """Does `work` with every piece, as many at once as there are threads."""
+    """Calls `work` on every piece, as many at once as there are threads."""
     deque(in_parallel(work, pieces, min(len(pieces), most_at_once(device))), maxlen=0)
 
 
 def in_parallel(work: Callable[[Piece], Result], pieces: Sequence[Piece], at_once: int) -> Iterator[Result]:
-    """What `work` gives for every piece, in order. A piece is begun only when an earlier result has been taken."""
+    """The results of `work` for every piece, in order. A piece is started only when an earlier result is consumed."""
     if at_once <= 1:
         yield from map(work, pieces)
         return
@@ -54,8 +54,8 @@ def in_parallel(work: Callable[[Piece], Result], pieces: Sequence[Piece], at_onc
             begun.extend(_pool(at_once).submit(alone, piece) for piece in islice(todo, 1))
             yield result
     finally:
-        wait(begun)  # after an error or a signal, nothing may go on in the background
-        torch.set_num_threads(threads)  # a thread that is started later inherits the number that was set last
+        wait(begun)  # after an error or a signal, nothing may continue in the background
+        torch.set_num_threads(threads)  # threads that start later inherit the last value set
 
 
 @cache

@@ -1,10 +1,10 @@
-"""Randomness as an argument: every random number is a pure function of what it is about.
+"""Randomness as an argument: every random number is a pure function of a seed and of what it is drawn for.
 
-In: a seed and the names of a thing (epoch, block, row, position, ...). Out: the same numbers, always and everywhere.
-A run that was killed needs no generator state to go on exactly.
+In: a seed and integers that identify a draw (epoch, block, row, position, ...). Out: random numbers, the same on every
+machine and in every run. A run that was killed needs no generator state to resume exactly.
 
 Notable choice: a counter-based hash (the finaliser of splitmix64, Steele et al. 2014) instead of generator objects. It
-works on whole arrays at once, and any single number can be had without the ones before it.
+works on arrays, and any number can be computed without the ones before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 class Draw(IntEnum):
-    """What a random number is for. The first group is hashed with a row's key, the others with the run's seed."""
+    """The purpose of a random number. The first group is hashed with a row's key, the others with the run's seed."""
 
     MASKED_TOKENS = 1
     MASK_ACTION = 2
@@ -57,10 +57,10 @@ def mix(*parts: int | np.ndarray) -> np.ndarray:
 
 
 def uniform(*parts: int | np.ndarray) -> np.ndarray:
-    """Numbers in [0, 1), one for each hashed combination."""
+    """Numbers in [0, 1), one per hash."""
     return (mix(*parts) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def seed_of(*parts: int) -> int:
-    """A seed for a library's own generator (63 bits, never negative)."""
+    """A seed for a library's generator (63 bits, never negative)."""
     return int(mix(*parts)) >> 1

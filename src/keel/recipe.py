@@ -1,13 +1,13 @@
-"""Everything one run needs, as a frozen, validated value that is written beside every result.
+"""A recipe: everything one run needs, as a frozen, validated value that is saved with every result.
 
-In: the name of a recipe in `recipes/`, or a YAML file, plus `a.b=c` overrides. Out: a `Recipe`, or one line that names
-the key that cannot be.
+In: the name of a recipe in `recipes/`, or a YAML file, plus `a.b=c` overrides. Out: a `Recipe`, or a one-line
+error that names the invalid key.
 
 Notable choices
-- A recipe file tells its difference from its parent (`extends`), so the recipes folder reads as the family tree; what
-  is written beside a result is always the complete recipe, so nothing later can change its meaning.
+- A recipe file contains only what differs from its parent (`extends`), so the recipes folder reads as a family tree;
+  the recipe saved with a result is always complete, so later changes to a parent do not affect it.
 - Backbone, objective and task sections are validated by the file they configure: no list of known models is kept here.
-- A recipe with a `task` is one for fine-tuning: it has no backbone of its own, for it is given one.
+- A recipe with a `task` is for fine-tuning: it has no backbone, which comes from the pretrained model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ModelSection(Options):
 
 class LongPhase(Options):
     length: int = Field(512, ge=8)
-    fraction: float = Field(0.1, gt=0, lt=1, description="share of the run, at its end, with the longer rows")
+    fraction: float = Field(0.1, gt=0, lt=1, description="fraction of the run, at its end, that uses the longer rows")
 
 
 class DataSection(Options):
@@ -46,14 +46,16 @@ class DataSection(Options):
         description="how sentences become rows: pairs (for next_sentence), order (for sentence_order), full-sentences, "
         "doc-sentences, single-sentences",
     )
-    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
-    random_next_prob: float = Field(0.5, ge=0, le=1, description="share of pairs whose B is from another document")
+    short_seq_prob: float = Field(0.1, ge=0, le=1, description="fraction of rows with a random shorter target length")
+    random_next_prob: float = Field(
+        0.5, ge=0, le=1, description="fraction of pairs whose second segment is from another document"
+    )
     static_masks: int | None = Field(
-        None, ge=1, description="static masking: so many masked copies of the rows; null: dynamic"
+        None, ge=1, description="static masking with this many masked copies of the rows; null: dynamic masking"
     )
     long_phase: LongPhase | None = None
     eval_recipe: str | None = Field(
-        None, description="the recipe whose rows and masks held-out figures are taken with; null: this one"
+        None, description="the recipe whose rows and masks held-out losses are computed with; null: this one"
     )
 
     @field_validator("packing")
@@ -98,7 +100,7 @@ class Recipe(Named):
     training: TrainingSettings = TrainingSettings()
 
     def with_backbone(self, backbone: Any, where: str) -> Recipe:
-        """The same recipe for the backbone of a model that is there, with a pooler where an objective needs one."""
+        """The same recipe with the backbone of an existing model, and a pooler if an objective needs one."""
         pooled = any(catalog.find("objectives", name).needs.vectors == "rows" for name in self.model.objectives)
         if type(backbone).model_fields["pooler"].annotation is bool:
             backbone = backbone.model_copy(update={"pooler": backbone.pooler or pooled})
@@ -107,16 +109,16 @@ class Recipe(Named):
         return recipe
 
     def for_tokenizer(self, size: int, padding: int) -> Recipe:
-        """The same recipe with the vocabulary's size settled; a recipe that asks for another size is refused."""
-        asked = self.model.backbone.vocabulary
-        if asked not in (None, size):
+        """The same recipe with the vocabulary size filled in; an error if the recipe sets another size."""
+        wanted = self.model.backbone.vocabulary
+        if wanted not in (None, size):
             raise UserError(
-                f"recipe {self.name}: model.backbone.vocabulary is {asked}, but the corpus' tokenizer has {size} "
-                "tokens; use a corpus built with such a tokenizer, or --set model.backbone.vocabulary=null"
+                f"recipe {self.name}: model.backbone.vocabulary is {wanted}, but the corpus' tokenizer has {size} "
+                "tokens; use a corpus built with a tokenizer of that size, or --set model.backbone.vocabulary=null"
             )
-        settled = {"vocabulary": size, "padding": padding}
+        filled_in = {"vocabulary": size, "padding": padding}
         known = type(self.model.backbone).model_fields
-        backbone = self.model.backbone.model_copy(update={k: v for k, v in settled.items() if k in known})
+        backbone = self.model.backbone.model_copy(update={k: v for k, v in filled_in.items() if k in known})
         return self.model_copy(update={"model": self.model.model_copy(update={"backbone": backbone})})
 
 
@@ -140,7 +142,9 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 def load_task(name_or_path: str, overrides: Sequence[str] = ()) -> TaskRecipe:
     """The same for a fine-tuning recipe."""
     keys = {override.partition("=")[0].strip() for override in overrides}
-    if "training.steps" in keys and "training.epochs" not in keys:  # whoever counts in steps does not count in epochs
+    if (
+        "training.steps" in keys and "training.epochs" not in keys
+    ):  # steps given by the user replace the recipe's epochs
         overrides = [*overrides, "training.epochs=null"]
     recipe = load_any(name_or_path, overrides)
     if not isinstance(recipe, TaskRecipe):
@@ -156,7 +160,7 @@ def load_any(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe | TaskR
 
 
 def _of_task(name: str) -> dict[str, Any] | None:
-    """A plug-in's task needs no recipe of its own: what all fine-tuning recipes share, with this task."""
+    """The base fine-tuning recipe with this task, for tasks of plug-ins, which need no recipe of their own."""
     if catalog.known("recipes", name) or not (catalog.is_path(name) or catalog.known("tasks", name)):
         return None
     return {**_inherit("finetune"), "name": catalog.name_of(name), "description": "", "task": {"kind": name}}
@@ -179,7 +183,7 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     data = dict(data)
     model = data.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
-        raise UserError(f"{where}: a recipe needs model.backbone; `keel recipe show bert-mini` prints a whole one")
+        raise UserError(f"{where}: a recipe needs model.backbone; `keel recipe show bert-mini` prints a complete one")
     unknown = {str(key) for key in model} - {"backbone", "objectives"}
     if unknown:
         raise UserError(
@@ -188,10 +192,10 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     backbone = _by_own_name(data, "backbones", model["backbone"])
     config = catalog.find("backbones", str(backbone.get("kind", "bert"))).Config
     objectives = {}
-    asked = model.get("objectives") or {}
-    if not isinstance(asked, dict):
-        raise UserError(f"{where}: 'model.objectives' must be a section with keys, found {asked!r}")
-    for name, options in asked.items():
+    named = model.get("objectives") or {}
+    if not isinstance(named, dict):
+        raise UserError(f"{where}: 'model.objectives' must be a section with keys, found {named!r}")
+    for name, options in named.items():
         if options is None:
             continue
         if str(name) in MEMBERS:
@@ -216,7 +220,7 @@ def _check_packing(recipe: Recipe, where: str) -> None:
         wanted = catalog.find("objectives", name).needs.packing
         if wanted not in (None, recipe.data.packing):
             raise UserError(
-                f"{where}: {name} learns from data.packing={wanted}, found {recipe.data.packing}; change it, or set "
+                f"{where}: {name} needs data.packing={wanted}, found {recipe.data.packing}; change it, or set "
                 f"model.objectives.{name}=null"
             )
 
@@ -281,7 +285,7 @@ def _inherit(name_or_path: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     parent = data.pop("extends", None)
     if not parent:
         return data
-    beside = path.parent / str(parent)  # a parent named by file stands beside its child, wherever the command runs
+    beside = path.parent / str(parent)  # a parent file is found beside its child, whatever the working directory
     return _merge(_inherit(str(beside if beside.is_file() else parent), (*seen, str(path))), data)
 
 
@@ -298,27 +302,27 @@ def _locate(name_or_path: str) -> Path:
 
 
 def _beside(recipe: Path, plugin: str) -> Path:
-    """A plug-in's file, which is beside its recipe, or where the command runs."""
+    """The path of a plug-in, which is relative to its recipe, or else to the working directory."""
     near = recipe.parent / plugin
     return (near if near.is_file() else Path(plugin)).resolve()
 
 
 def _by_own_name(data: dict[str, Any], room: str, section: dict[str, Any]) -> dict[str, Any]:
-    """A section whose `kind` may be a path to a plug-in: the plug-in is added, and the kind becomes its own name."""
+    """A section whose `kind` may be the path of a plug-in: loads the plug-in and replaces the path by its name."""
     kind = str(section.get("kind", ""))
     if not catalog.is_path(kind):
         return section
     file = str(Path(f"{kind.rpartition('.py')[0]}.py").resolve())
     names = [name for added, name in catalog.add_plugin(file) if added == room]
     if len(names) != 1:
-        raise UserError(f"{file}: defines {len(names)} {room}, where one is needed")
+        raise UserError(f"{file}: defines {len(names)} {room}, but exactly one is needed")
     plugins = data.get("plugins") or []
     data["plugins"] = plugins if file in plugins else [*plugins, file]
     return {**section, "kind": names[0]}
 
 
 def _new_value(key: str) -> str:
-    """What else changed with a key."""
+    """How the value of a renamed key changed."""
     changed = {"encoder.use": " (true or false)", "model.backbone.attention.look": " (true or false)"}
     return changed.get(key, "")
 

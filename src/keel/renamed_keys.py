@@ -1,12 +1,12 @@
-"""What version 0.1 called things: recipe keys, and keys that model folders hold.
+"""Names of version 0.1 that have changed: recipe keys, and keys in model folders.
 
-A recipe with an old key gets an error that names the new one (`recipe.py`); a folder is read with its keys translated
-(`hugging_face/upgrade.py`), for nobody edits those by hand.
+In: an old key. Out: its new name. A recipe with an old key raises an error that names the new one (`recipe.py`); the
+keys of a folder, which nobody edits by hand, are translated when it is read (`hugging_face/upgrade.py`).
 """
 
 from __future__ import annotations
 
-# By the last key of a section: the section where it stood, and its new name. `*`: any member of the section.
+# For each section: the old name of a key, and its new name.
 TRAINING = {
     "slices": "micro_batches",
     "lanes": "parallel_micro_batches",

@@ -1,4 +1,4 @@
-"""What a task shows in a report beyond its figures: tables and plots, before anybody draws them."""
+"""Tables and plots of a report, as data: made by tasks, rendered by `reporting/`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """`matrix`: counts of pairs, shaded by their share of the row."""
+    """`matrix`: counts of pairs, shaded by their fraction of the row."""
 
     title: str
     columns: Sequence[str]
@@ -20,7 +20,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """`diagonal`: draw the line on which perfect answers would lie."""
+    """`diagonal`: draw the line y = x, on which perfect predictions would lie."""
 
     title: str
     points: Sequence[tuple[float, float]]

@@ -1,12 +1,12 @@
-"""The values that pass between rooms: rows, batches, encodings, scores, windows, judgements, needs.
+"""The values passed between rooms: rows, batches, encodings, scores, windows, judgements, needs.
 
 Shapes: T tokens of all rows of a batch, R rows, W width.
 
 Notable choices
 - Rows and batches are FLAT: the ids of all rows end to end plus the rows' lengths. There is no padding outside the
   attention kernels, so no other layer needs a mask.
-- Rows are sorted by length, longest first: rows of equal length are neighbours and can be attended together.
-- `lengths` is a tuple of Python ints: the host knows the shape of the batch, so no kernel launch waits for the device.
+- Rows are sorted by length, longest first: rows of equal length are adjacent, so attention can batch them.
+- `lengths` is a tuple of Python ints: the host knows a batch's shape without synchronising with the device.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Rows:
     """Packed rows before they become tensors: flat numpy arrays.
 
     `keys` (R,) uint64 is a stable id of each row: a hash of (seed, epoch, index), from which all randomness about the
-    row derives. `answers` holds what the packer or task knows and the model must not see, one value for each row
-    (`next_sentence`: 0 follows, 1 random); `token_answers` the same for each token (`tag`: a label's number, or -1).
+    row derives. `answers` holds labels from the packer or task, which the model must not see, one value per row
+    (`next_sentence`: 0 follows, 1 random); `token_answers` the same per token (`tag`: the index of a label, or -1).
     """
 
     ids: np.ndarray  # (T,) int64
@@ -58,16 +58,16 @@ class Rows:
 
     @property
     def starts(self) -> np.ndarray:
-        """(R,): the place of each row's first token, [CLS]."""
+        """(R,): the index of each row's first token, [CLS]."""
         return np.cumsum((0, *self.lengths))[:-1]
 
     @property
     def ends(self) -> np.ndarray:
-        """(R,): the place of each row's last token."""
+        """(R,): the index of each row's last token."""
         return np.cumsum(self.lengths) - 1
 
     def count(self, places: np.ndarray) -> tuple[int, ...]:
-        """How many of these tokens each row has."""
+        """The number of these tokens in each row."""
         return tuple(np.bincount(self.row_of_token[places], minlength=len(self.lengths)).tolist())
 
     @property
@@ -81,7 +81,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Selected:
-    """Some tokens of a flat batch, in order, each once; and how many of each row."""
+    """Some tokens of a flat batch, in order, each once; and their number in each row."""
 
     places: Tensor  # (S,)
     counts: tuple[int, ...]  # R
@@ -91,17 +91,17 @@ class Selected:
 class WordSpellings:
     """The distinct words of a batch, for backbones that read characters."""
 
-    ids: Tensor  # (U,) in order; words without a vocabulary entry come last
-    index: Tensor  # (T,) the place of each token's word among them
-    unknown: Tensor  # (N, L) the spellings of words without an entry (`tokenizers/spelling.py`)
+    ids: Tensor  # (U,) in order; out-of-vocabulary words come last
+    index: Tensor  # (T,) the index of each token's word among them
+    unknown: Tensor  # (N, L) the spellings of out-of-vocabulary words (`tokenizers/spelling.py`)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a backbone reads. `targets` is filled by objectives, each under its own name.
+    """The input of a backbone. `targets` is filled by objectives, each under its own name.
 
-    `selected` holds the tokens whose vectors some objective reads, where that is not all of them: a backbone may leave
-    the others at zero, and so skip most of its last layer.
+    `selected` holds the tokens whose vectors some objective reads, if not all: a backbone may leave the others at zero
+    and so skip most of its last layer.
     """
 
     ids: Tensor  # (T,)
@@ -112,7 +112,7 @@ class Batch:
     ends: Tensor  # (R,)
     targets: dict[str, Any] = field(default_factory=dict)  # tensors; tuples stay on the host
     selected: Selected | None = None
-    spellings: WordSpellings | None = None  # where the backbone reads characters
+    spellings: WordSpellings | None = None  # for backbones that read characters
 
     @staticmethod
     def of(
@@ -139,7 +139,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Encoding:
-    """A backbone's output: one vector per token, and (if requested) those of every layer, embeddings first."""
+    """A backbone's output: one vector per token, and on request those of every layer, embeddings first."""
 
     vectors: Tensor  # (T, W)
     layers: tuple[Tensor, ...] = ()
@@ -155,30 +155,30 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Score:
-    """What an objective measured on one batch, as sums, so that micro-batches of a step add up exactly."""
+    """An objective's loss and accuracy on one batch, as sums, so that the micro-batches of a step add up exactly."""
 
-    loss: Tensor  # () sum over the answers
-    correct: Tensor | None  # () how many answers were right; None where answers are numbers
-    count: int  # how many answers there were
-    weight: float = 1.0  # of the mean loss in the sum that training minimises
+    loss: Tensor  # () sum over the predictions
+    correct: Tensor | None  # () number of correct predictions; None for regression
+    count: int  # number of predictions
+    weight: float = 1.0  # of the mean loss in the total loss
 
 
 @dataclass(frozen=True)
 class Window:
-    """A row that a task made of an example: the whole example, or one of several overlapping parts of a long one."""
+    """A row made from an example: all of it, or one of several overlapping parts of a long text."""
 
     ids: np.ndarray  # (n,) with [CLS] and [SEP]
     segments: np.ndarray  # (n,)
     special: np.ndarray  # (n,) bool
-    example: int  # the example's number
+    example: int  # the example's index
     answers: dict[str, Any] = field(default_factory=dict)  # one value for the row
-    token_answers: dict[str, np.ndarray] = field(default_factory=dict)  # (n,) one value for each token
+    token_answers: dict[str, np.ndarray] = field(default_factory=dict)  # (n,) one value per token
     place: Any = None  # private to the task: whatever maps tokens back to the text
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """How much of the texts did not fit into rows. Nothing is cut silently."""
+    """The amount of text that did not fit into rows. Nothing is truncated silently."""
 
     texts: int = 0
     truncated_texts: int = 0
@@ -196,46 +196,46 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Examples:
-    """What a task read from a file."""
+    """The examples of a file."""
 
     examples: list[Any]
     rejected: list[Any]  # rows that cannot be used, with file, line and reason
     data: Any  # the recipe's data section (`text/labelled.py`), with the columns that were found
-    notes: tuple[str, ...] = ()  # oddities of examples that can be used nevertheless
+    notes: tuple[str, ...] = ()  # warnings about examples that can be used nevertheless
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """How good a task's answers are."""
+    """The evaluation of a task's answers."""
 
     metrics: dict[str, float]
     primary: str  # the metric by which two runs are compared; larger is better
-    gold: list[Any]  # the right answer of each example
-    constant: bool  # the answers are the same whatever the text, though they should not be: nothing was learned
-    details: Callable[[], list[Table | Plot]] = list  # for the report: by label, and the worst errors
+    gold: list[Any]  # the gold answer of each example
+    constant: bool  # all answers are the same although the gold ones are not: nothing was learned
+    details: Callable[[], list[Table | Plot]] = list  # for the report: scores by label, and the worst errors
 
 
 @dataclass(frozen=True)
 class ObjectiveNeeds:
-    """What an objective asks of its rows and of the encoder."""
+    """An objective's requirements on rows and encoder."""
 
-    packing: str | None = None  # the `data.packing` that gives its answers; None: any
-    vectors: Literal["all", "rows", "places"] = "all"  # which it reads: all, the row vectors, or `<name>.places`
-    whole_batch: bool = False  # its rows depend on each other (in-batch negatives): their losses do not add up
+    packing: str | None = None  # the `data.packing` that provides its labels; None: any
+    vectors: Literal["all", "rows", "places"] = "all"  # those it reads: all, the row vectors, or `<name>.places`
+    whole_batch: bool = False  # rows depend on each other (in-batch negatives), so micro-batch losses do not add up
 
 
 @dataclass(frozen=True)
 class TaskNeeds:
-    """What a task asks of training."""
+    """A task's requirements on training."""
 
     keep_together: bool = False  # an example's windows are compared with each other, so they share a micro-batch
-    group_by_length: bool = False  # a step takes examples of similar length, because padding would cost
+    group_by_length: bool = False  # a step has examples of similar length, because its decoder pads
     full_embeddings: bool = False  # trains the full embedding matrix, not only the rows that the data uses
 
 
 @dataclass(frozen=True)
 class Usage:
-    """How to ask a model of this task: on the command line, and inside `predict([...])`."""
+    """An example input of this task: on the command line, and inside `predict([...])`."""
 
     command: str = '"A text."'
     python: str = '"A text."'

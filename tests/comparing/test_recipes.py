@@ -103,7 +103,7 @@ def test_a_stopped_comparison_is_resumed(
     with pytest.raises(Stopped, match="--resume"):
         compare_pretraining(names, **given)
     first = (out / "bert-mini-seed-1" / "model" / "model.safetensors").stat().st_mtime_ns
-    with pytest.raises(UserError, match="already holds a comparison; add --resume"):
+    with pytest.raises(UserError, match="already contains a comparison; add --resume"):
         compare_pretraining(names, **given)
     with pytest.raises(UserError, match="other members, data or settings"):
         compare_pretraining(names, **(given | {"overrides": []}), resume=True)
@@ -180,8 +180,8 @@ def test_mistakes_are_said_before_anything_is_trained(corpus_path: Path, data: P
         (["bert-mini"], {}, "two different recipes"),
         (["bert-mini", "bert-mini"], {}, "two different recipes"),
         (["bert-mini", "bert-mino"], {}, "no recipe called 'bert-mino'"),
-        (["bert-mini", "gpt-mini"], {"tokens": None}, "what each recipe may spend"),
-        (["bert-mini", "gpt-mini"], {"budget": "1m"}, "what each recipe may spend"),
+        (["bert-mini", "gpt-mini"], {"tokens": None}, "give one budget for all recipes"),
+        (["bert-mini", "gpt-mini"], {"budget": "1m"}, "give one budget for all recipes"),
         (["bert-mini", "gpt-mini"], {"tokens": None, "budget": "soon"}, "'soon' is not a time"),
         (["bert-mini", "gpt-mini"], {"corpus": str(tmp_path)}, str(tmp_path)),
         (["bert-mini", "gpt-mini"], {"tasks": [LabelledTask("t", "classify", "no.tsv", "no.tsv")]}, "no.tsv: no such"),

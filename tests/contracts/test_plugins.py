@@ -116,7 +116,7 @@ ONLY_SELECTED = """
             return Encoding.of(batch, [layers[-1][batch.selected.places]], batch.selected, False)
         return Encoding(layers[-1], t"""
 BACKBONES: Broken = {
-    "rows leak into each other": ("depend on the rows beside it.*batch.lengths", [(OTHERS, "x.mean(0)")]),
+    "rows leak into each other": ("depend on the other rows.*batch.lengths", [(OTHERS, "x.mean(0)")]),
     "reads less than it says": ("context is 'both'.*declare 'none'", [(OTHERS, "0")]),
     "an undeclared block": (
         "blocks were run 1 times for 2 layers.*put every layer into `blocks`",
@@ -133,7 +133,7 @@ BACKBONES: Broken = {
         "init_weights does not set",
         [("init_normal(self, self.config.init_std, generator)", "pass")],
     ),
-    "no pooler": ("make one where the config asks", [("    pooler: Literal[False] = False\n", "")]),
+    "no pooler": ("create one if config.pooler is true", [("    pooler: Literal[False] = False\n", "")]),
     "no default": (
         "give every field a default",
         [("    layers: int = 2\n", "    layers: int = 2\n    scale: float\n")],
@@ -152,14 +152,14 @@ BACKBONES: Broken = {
         ],
     ),
     "keeps the padding": (
-        "the zeros of pad_to_multiple take part.*`len\\(batch.ids\\)`",
+        "the padding of pad_to_multiple changes results.*`len\\(batch.ids\\)`",
         [
             ("from keel.layers.pooling", "from keel.layers.padding import pad_to_multiple\nfrom keel.layers.pooling"),
             ("        return Enc", "        layers[-1] = pad_to_multiple(layers[-1])\n        return Enc"),
         ],
     ),
     "a number nobody saves": (
-        "a loaded model gives other vectors.*in buffers",
+        "a loaded model gives different vectors.*in buffers",
         [
             ("self.dropout = D", "self.shift = 0.0\n        self.dropout = D"),
             ("        init_normal(self, s", "        self.shift = 0.5\n        init_normal(self, s"),
@@ -218,7 +218,7 @@ TASKS: Broken = {
         "have windows for .*at least one for each",
         [(LOOP, f"if number == 1:\n                continue\n            {LOOP}")],
     ),
-    "counts from one": ("its number, from 0 on", [("[ids[:room]]), number,", "[ids[:room]]), number + 1,")]),
+    "counts from one": ("its index, from 0", [("[ids[:room]]), number,", "[ids[:room]]), number + 1,")]),
     "rows too long": ("data.length is 32: truncate", [("[ids[:room]])", "[ids])")]),
     "an answer too few": ("4 answers for 5 examples", [("for output in outputs]", "for output in outputs[1:]]")]),
     "answers that compare": (
@@ -239,7 +239,7 @@ TASKS: Broken = {
         [("(encoder(batch).vectors, batch)", "(encoder(batch).vectors.detach(), batch)")],
     ),
     "means": (
-        "give sums, not means",
+        "return sums, not means",
         [
             (
                 "return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), len(answers))}",
@@ -288,7 +288,7 @@ def test_the_device_is_tried_with_plugins(plugin: Plugin) -> None:
 
 def test_an_objective_that_looks_at_numbers_is_found(plugin: Plugin) -> None:
     file = plugin(("other.t() / self", "other.t() / float(one.max()) / self"))
-    with pytest.raises(AssertionError, match=r"mixer simcse: DataDependent.*\n(.*\n)*.*do not look at numbers"):
+    with pytest.raises(AssertionError, match=r"mixer simcse: DataDependent.*\n(.*\n)*.*do not synchronise with it"):
         check_device("simcse", plugins=[file])
 
 

@@ -74,10 +74,12 @@ def test_two_runs_do_not_write_into_one_folder(corpus_path: Path, tiny_options: 
     until = time.monotonic() + 60
     while not (out / "metrics.jsonl").exists() and time.monotonic() < until:
         time.sleep(0.1)
-    for more in ([], ["--resume"]):
-        second = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60)
-        assert second.returncode == 2 and "another run is at work there" in second.stderr
-    first.kill()
-    first.wait()
+    try:
+        for more in ([], ["--resume"]):
+            second = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60)
+            assert second.returncode == 2 and f"process {first.pid} on " in second.stderr
+    finally:
+        first.kill()
+        first.wait()
     third = subprocess.run([*command, "--steps", "2"], capture_output=True, text=True, timeout=60)
     assert third.returncode == 0, third.stderr

@@ -31,8 +31,8 @@ import version_0_1 as old
 
 RECORDED: dict[str, Any] = json.loads(old.RECORDED.read_text(encoding="utf-8"))
 REFUSED = {
-    "translate gelu": "Transformer decoders on recurrent encoders computed gelu",
-    "rnn relu": "token heads on recurrent encoders computed relu",
+    "translate gelu": "Transformer decoders on recurrent encoders used gelu",
+    "rnn relu": "token heads on recurrent encoders used relu",
 }
 OPENED = [name for name in RECORDED if name not in REFUSED]
 

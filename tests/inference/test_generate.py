@@ -96,11 +96,11 @@ def test_draws_follow_the_chances() -> None:
 
 def test_mistakes_are_one_line(model: Model, finished_run: Path) -> None:
     for options, message in (
-        ({"temperature": -1}, "no use"),
-        ({"temperature": float("nan")}, "no use"),
+        ({"temperature": -1}, "out of range"),
+        ({"temperature": float("nan")}, "out of range"),
         ({"top_k": 0}, "would keep no token"),
-        ({"top_p": 1.5}, "not a share"),
-        ({"text": "keel " * 100}, "reads 64 at most"),
+        ({"top_p": 1.5}, "not a probability"),
+        ({"text": "keel " * 100}, "reads at most 64"),
     ):
         with pytest.raises(UserError, match=message):
             generate(model, **options)  # type: ignore[arg-type]

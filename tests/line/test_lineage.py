@@ -134,7 +134,7 @@ def test_unseen_words_are_told_apart(elmo: Path) -> None:
 
 
 def test_elmo_has_no_vectors_of_its_own(elmo: Path) -> None:
-    with pytest.raises(UserError, match="makes words of characters"):
+    with pytest.raises(UserError, match="composes words from characters"):
         WordVectors.open(str(elmo))
 
 
@@ -182,7 +182,7 @@ def test_the_lineages_table_is_that_of_its_runs(elmo: Path, finished_run: Path, 
             assert found["cost"]["per_second"] > 0 and found["cost"]["megabytes"] > 50
             assert set(found["all"][0]["by_label"]) == {"THING", "MAN"}
     page = (out / "report.html").read_text()
-    assert page.count("<svg") >= 4 and "answers/s" in page and "task seconds" in page and "THING" in page
+    assert page.count("<svg") >= 4 and "predictions/s" in page and "task seconds" in page and "THING" in page
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/*/result.json")}
     again = compare_lineage(members, **options(names, out, **more), resume=True)
     assert again["rows"] == result["rows"] and times == {path: path.stat().st_mtime_ns for path in times}
@@ -220,18 +220,18 @@ def test_mistakes_are_said_before_anything_is_trained(elmo: Path, names: Path, t
         ([f"a={elmo}", f"a={elmo}"], {}, "two members"),
         ([f"a={elmo}", "b="], {}, "expected NAME=FOLDER"),
         ([f"a={elmo}", "b=/nothing"], {}, "/nothing"),
-        ([f"a={elmo}", "bert-tiny"], {}, "say for how long"),
+        ([f"a={elmo}", "bert-tiny"], {}, "give --budget"),
         ([f"a={elmo}", "bert-tiny"], {"budget": "1m"}, "give --corpus"),
         ([f"a={elmo}", "bert-tiny"], {"budget": "soon"}, "'soon' is not a time"),
         ([f"a={elmo}", f"b={elmo}"], {"tasks": [broken]}, r"--task t: .*broken\.conll: every line has a single"),
-        ([f"a={elmo}", f"b={elmo}"], {"tasks": []}, "compared on tasks"),
-        ([f"a={elmo}", f"b={elmo}"], {"ways": ["glued"]}, "no way 'glued'"),
-        ([f"a={elmo}", f"b={elmo}"], {"ways": ["tuned", "tuned"]}, "say how members are used"),
+        ([f"a={elmo}", f"b={elmo}"], {"tasks": []}, "no task to compare on"),
+        ([f"a={elmo}", f"b={elmo}"], {"ways": ["glued"]}, "there is no 'glued'"),
+        ([f"a={elmo}", f"b={elmo}"], {"ways": ["tuned", "tuned"]}, "or both, each once"),
         ([f"a={elmo}", f"../b={elmo}"], {}, "expected NAME=FOLDER"),
         ([f"a={elmo}", f"b={elmo}"], {"tuned_overrides": ["c:training.epochs=1"]}, "no member of that name"),
         ([f"a={elmo}", f"b={elmo}"], {"features_overrides": ["training.epoch=1"]}, "epoch"),
         ([f"a={elmo}", f"b={elmo}"], {"seeds_of": {"c": 1}}, "no member of that name"),
-        ([f"a={elmo}", f"b={elmo}"], {"seeds_of": {"a": 0}}, "one seed at least"),
+        ([f"a={elmo}", f"b={elmo}"], {"seeds_of": {"a": 0}}, "must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):
             compare_lineage(members, **(given | change))

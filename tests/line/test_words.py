@@ -182,7 +182,7 @@ def test_mistakes_are_one_line(vectors: Path, tmp_path: Path, capfd: pytest.Capt
         (("similar", vectors, " "), "an empty word has no vector"),
         (("similar", tmp_path / "bad.txt", "keel"), "bad.txt, line 3: expected a word and 3 numbers"),
         (("import", tmp_path / "none.txt", "--out", tmp_path / "o"), "does not begin with the number of words"),
-        (("evaluate", vectors), "say what to judge by"),
+        (("evaluate", vectors), "nothing to evaluate on"),
         (("evaluate", vectors, "--similarity", tmp_path / "pairs.txt"), "pairs.txt, line 1: expected two words"),
         (("evaluate", vectors, "--similarity", tmp_path / "latin.txt"), "latin.txt, line 2: invalid UTF-8: byte 0xe9"),
         (("evaluate", vectors, "--analogies", tmp_path / "utf16.txt"), "utf16.txt: UTF-16 file: convert it"),

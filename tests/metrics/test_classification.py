@@ -122,7 +122,7 @@ def test_without_examples_means_are_nan_and_ratios_zero() -> None:
 
 
 def test_input_that_would_give_a_plausible_wrong_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="same shape"):
         accuracy(np.zeros((3, 1)), np.zeros(3))
     with pytest.raises(ValueError, match=r"0 \.\. 2, found -100 \.\. 1"):
         f1_scores([0, 1, -100], [0, 1, 2], 3)

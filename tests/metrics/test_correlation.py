@@ -59,5 +59,5 @@ def test_undefined_is_nan(measure: Callable[..., float]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert all(math.isnan(measure(*pair)) for pair in undefined)
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="same length"):
         measure([1, 2, 3], [1])

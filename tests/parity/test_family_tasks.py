@@ -166,8 +166,8 @@ def test_a_gpt_folder_of_transformers(pieces: tuple[str, str], tmp_path: Path) -
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"keel": {"objectives": {"masked_lm": {"mask_prob": "much"}}}}, "options no objective takes"),
-        ({"keel": {"objectives": {"masked_lm": 3}}}, "options no objective takes"),
+        ({"keel": {"objectives": {"masked_lm": {"mask_prob": "much"}}}}, "invalid options for an objective"),
+        ({"keel": {"objectives": {"masked_lm": 3}}}, "invalid options for an objective"),
         ({"keel": {"backbone": {"attention": {"causal": "up"}}}}, "not a configuration Keel can use"),
         ({"keel": {"backbone": 7}}, "not a configuration Keel can use"),
         ({"hidden_size": "wide"}, "not a configuration Keel can use"),

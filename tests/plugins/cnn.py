@@ -49,7 +49,7 @@ class Cnn(Backbone):
         layers = [self.tokens(batch.ids)]
         for block in self.blocks:
             mixed = block(rows.pad(layers[-1]).transpose(1, 2)).transpose(1, 2)
-            layers.append(layers[-1] + self.dropout(torch.relu(rows.flatten(mixed)[: len(batch.ids)])))
+            layers.append(layers[-1] + self.dropout(torch.relu(rows.flatten(mixed))))
         return Encoding(layers[-1], tuple(layers) if all_layers else ())
 
     def init_weights(self, generator: torch.Generator) -> None:

@@ -7,6 +7,7 @@ An encoder (`cnn.py`), an encoder with a bias on its attention scores (`relative
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,3 +153,23 @@ def test_the_contracts_hold(room: str, name: str, file: str) -> None:
     code = f"import keel\nkeel.add_plugin({str(HERE / file)!r})\nfrom keel.testing.contracts import *\n{checks[room]}\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_guide_is_all_one_needs(keel: Command, corpus_path: Path, tmp_path: Path) -> None:
+    """What docs/guide/extending.md prints passes the checks it names, and trains through the real command."""
+    page = (HERE.parents[1] / "docs" / "guide" / "extending.md").read_text(encoding="utf-8")
+    files = re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in files] == ["neighbours.py", "neighbours.yaml", "spot.py"]
+    for name, body in files:
+        (tmp_path / name).write_text(body, encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    code += "from keel.testing.contracts import check_objective\n"
+    code += "keel.add_plugin('spot.py')\ncheck_objective('bert', 'spot')\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr[-2000:]
+    settings = ("--set", "training.steps=3", "--set", "model.objectives.spot={}", "--plugin", "spot.py")
+    for precision in ("fp32", "bf16"):
+        options = ("--corpus", corpus_path, "--out", precision, *settings, "--set", f"training.precision={precision}")
+        done = keel("pretrain", "neighbours.yaml", *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "spot" in done.stdout

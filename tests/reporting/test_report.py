@@ -115,7 +115,7 @@ def test_values_that_are_not_finite_are_counted_not_drawn(value: float, tmp_path
 def test_one_point_no_evaluation_no_recipe(tmp_path: Path) -> None:
     write_metrics(tmp_path, [train(1, **{"a.loss": 1.0, "a.accuracy": 0.0})])
     page = write_report(tmp_path).read_text()
-    assert "No held-out evaluation was made" in page
+    assert "There was no held-out evaluation" in page
     assert "The recipe" not in page
     assert "<circle" in page
 

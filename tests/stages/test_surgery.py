@@ -50,7 +50,7 @@ def test_positions_are_repeated_and_short_texts_read_as_before(model: Model, tmp
     assert len(longer.encode(["keel " * 150])[0]) > 64
     theirs = transformers.BertModel.from_pretrained(tmp_path / "long")
     assert theirs.config.max_position_embeddings == 200
-    with pytest.raises(UserError, match="already reads 64"):
+    with pytest.raises(UserError, match="already has 64 positions"):
         extend_positions(str(model.path), 64, str(tmp_path / "x"))
     with pytest.raises(UserError, match="already there"):
         extend_positions(str(model.path), 128, str(tmp_path / "long"))
@@ -122,7 +122,7 @@ def test_a_shrunk_model_reads_its_texts_as_before(
         theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "n")
         assert theirs(text, add_special_tokens=False)["input_ids"] == ids.tolist()
         break
-    with pytest.raises(UserError, match="say what the vocabulary is for"):
+    with pytest.raises(UserError, match="give --corpus DIR, or texts"):
         shrink_vocabulary(str(model.path), str(tmp_path / "x"))
     with pytest.raises(UserError, match="built with another tokenizer"):
         shrink_vocabulary(str(tmp_path / "n"), str(tmp_path / "x"), corpus=str(corpus_path))

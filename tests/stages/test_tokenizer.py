@@ -70,7 +70,7 @@ def test_too_small_a_size_is_reported(texts: Path, tmp_path: Path) -> None:
     few = train([str(texts)], tmp_path / "few", vocab_size=15)
     assert few["size"] <= 15 and "no room for every character" in few["note"] and few["alphabet"]["covered"] < 1
     many = train([str(texts)], tmp_path / "many", vocab_size=5000)
-    assert many["size"] < 5000 and "5000 were asked for" in many["note"]
+    assert many["size"] < 5000 and "5000 were requested" in many["note"]
 
 
 def test_inspection_separates_unknown_characters_from_unknown_words(texts: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_search_does_not_take_other_runs_for_its_own(finished_run: Path, label
     arguments: dict[str, Any] = {"out": str(tmp_path / "s"), "overrides": QUICK, "seeds": 2, "quiet": True}
     arguments["train"] = str(labelled("classify", 1, 20))
     search(str(finished_run), "classify", **arguments)
-    with pytest.raises(UserError, match="already holds runs"):
+    with pytest.raises(UserError, match="already contains runs"):
         search(str(finished_run), "classify", **arguments)
     other = arguments | {"train": str(labelled("classify", 5, 20))}
     with pytest.raises(UserError, match="other settings or data"):
@@ -182,7 +182,7 @@ def test_answers_found_elsewhere_or_nowhere_are_said(taught: Teach, tmp_path: Pa
     said: list[str] = []
     result = evaluate(str(taught("answer")[0]), str(path), report=said.append)
     assert result["examples"] == 2 and result["rejected"] == 1
-    assert any(line.startswith("1 questions have an answer that does not begin where") for line in said)
+    assert any(line.startswith("1 questions have an answer that does not begin at its") for line in said)
     assert any("question half: answer not in context: 'a gull'" in line for line in said)
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from keel import catalog
 from keel.errors import UserError
+from keel.folders import write_folder
 from keel.layers.dropout import seeded_dropout
 from keel.learner.frozen_encoder import EncoderSettings
 from keel.learner.learner import Learner
@@ -312,7 +313,8 @@ def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.Capt
     from keel.cli.main import run
     from keel.tokenizers.whole_words import from_list
 
-    from_list(["dog", "Hund"], lowercase=False).save(tmp_path / "tok")
+    with write_folder(tmp_path / "tok", {}) as folder:
+        from_list(["dog", "Hund"], lowercase=False).save(folder)
     (tmp_path / "a.en").write_text("dog\ndog\n")
     (tmp_path / "a.de").write_text("Hund\n")
     (tmp_path / "p.tsv").write_text("text\tlabel\ndog\tHund\ndog\tHund\n")
@@ -332,8 +334,8 @@ def test_mistakes_of_translating_are_one_line(tmp_path: Path, capfd: pytest.Capt
         (["translate", str(tmp_path / "m")], "needs texts, or --file"),
         (["translate", str(tmp_path / "m"), "dog", "dog", "--attention", "x.svg"], "draws one text"),
         (["translate", str(tmp_path / "m"), "", "--attention", "x.svg"], "nothing to draw"),
-        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "inf"], "a number from 0 to 10"),
-        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "1000"], "a number from 0 to 10"),
+        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "inf"], "length penalty between 0 and 10"),
+        (["translate", str(tmp_path / "m"), "dog", "--length-penalty", "1000"], "length penalty between 0 and 10"),
         ([*start, "--train", f"{tmp_path}/p.tsv,{tmp_path}/p.tsv", "--out", "x"], "p.tsv: is a table by itself"),
         (["translate", str(tmp_path / "tok"), "dog"], "config.json"),
     ):

@@ -117,11 +117,11 @@ def test_unusable_files_are_refused(tmp_path: Path) -> None:
     assert "single column" in error(plain) and "no tags" in error(plain)
     assert [s.words for s in read_conll(plain, tags_needed=False)[0]] == [["one", "word"], ["per", "line"]]
     path = write(tmp_path / "b.txt", "EU B-ORG\n")
-    assert "2 (word) and -1 (tag) mean the same column" in error(path, word=2)
+    assert "2 (word) and -1 (tag) are the same column" in error(path, word=2)
     assert "its widest line has 2" in error(path, tag=4)
     assert "counted from 1" in error(path, tag=0)
     assert "no sentence" in error(write(tmp_path / "c.txt", "-DOCSTART- O\n\n"))
-    assert "nothing in this file" in error(write(tmp_path / "d.txt", ""))
+    assert "the file is empty" in error(write(tmp_path / "d.txt", ""))
     assert error(tmp_path / "b.tx").endswith("Did you mean 'b.txt'?")
     assert "not a file of columns" in error(write(tmp_path / "a.jsonl", "{}"))
     assert "UTF-16" in error(write(tmp_path / "e.txt", "EU O".encode("utf-16")))

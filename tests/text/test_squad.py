@@ -127,9 +127,9 @@ def test_questions_without_answers(tmp_path: Path) -> None:
         (asked(("keel", 4), is_impossible=True), "question 'q1': marked as impossible, yet it has answers"),
         (asked(is_impossible=False), "question 'q1': no answers, though it is marked as possible"),
         (asked(is_impossible="no"), "question 'q1': 'is_impossible' is neither true nor false but 'no'"),
-        (asked(("keel", "4")), "question 'q1': an answer without a string 'text' and a whole number 'answer_start'"),
-        (asked(answers={"text": ["keel"]}), "question 'q1': 'answers' is no list but a dict"),
-        (asked(answers=["keel"]), "question 'q1': an answer without a string 'text' and a whole number 'answer_start'"),
+        (asked(("keel", "4")), "question 'q1': an answer without a string 'text' and an integer 'answer_start'"),
+        (asked(answers={"text": ["keel"]}), "question 'q1': 'answers' is not a list but a dict"),
+        (asked(answers=["keel"]), "question 'q1': an answer without a string 'text' and an integer 'answer_start'"),
         (asked(("keel", 4), question=" "), "question 'q1': no text under 'question'"),
         (asked(id=None), "article 1, paragraph 1, question 1: no 'id'; give it one that no other question has"),
         ("Where?", "article 1, paragraph 1, question 1: no 'id'; give it one that no other question has"),
@@ -170,7 +170,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     )
     assert "no questions" in error(write(tmp_path / "a.json", squad()))
     assert "not JSON" in error(write(tmp_path / "a.json", b"[" * 100_000))
-    assert "nothing in this file" in error(write(tmp_path / "a.json", b" "))
+    assert "the file is empty" in error(write(tmp_path / "a.json", b" "))
     assert "UTF-16" in error(write(tmp_path / "a.json", "{}".encode("utf-16")))
     assert "binary" in error(write(tmp_path / "a.json", b"\0\1"))
     assert error(tmp_path / "b.json").endswith("Did you mean 'a.json'?")

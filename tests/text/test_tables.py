@@ -241,8 +241,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert error(tmp_path / "trian.csv", BOTH).endswith("Did you mean 'train.csv'?")
     assert "folder" in error(tmp_path, BOTH)
     assert ".csv, .tsv, .jsonl, .txt (also with .gz)" in error(write(tmp_path / "a.xlsx", "x"), BOTH)
-    assert "nothing in this file" in error(write(tmp_path / "a.jsonl", "\n \n"), BOTH)
-    assert "nothing in this file" in error(write(tmp_path / "a.csv.gz", "\ufeff"), BOTH)
+    assert "the file is empty" in error(write(tmp_path / "a.jsonl", "\n \n"), BOTH)
+    assert "the file is empty" in error(write(tmp_path / "a.csv.gz", "\ufeff"), BOTH)
     assert "UTF-16" in error(write(tmp_path / "b.csv", "text,label\nx,1".encode("utf-16")), BOTH)
     assert "binary" in error(write(tmp_path / "c.csv", b"PK\3\4\0\0"), BOTH)
     assert "line 1: the header row cannot be read (malformed" in error(

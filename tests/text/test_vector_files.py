@@ -29,7 +29,7 @@ def test_what_is_written_is_read(
     if binary and all(0x20 <= byte < 0x7F or byte in b"\t\r\n" for byte in vectors[0].tobytes()):
         return  # floats whose bytes are printable cannot be distinguished from text
     path = tmp_path_factory.mktemp("v") / data.draw(st.sampled_from(["vectors", "vectors.gz"]))
-    write_vectors(path, words, vectors, binary)
+    write_vectors(path, words, vectors, binary, packed=path.suffix == ".gz")
     found = read_vectors(path)
     assert found.words == words and np.array_equal(found.vectors, vectors) and found.doubled == 0
 
@@ -77,9 +77,9 @@ ONES = np.ones(3, "<f4").tobytes()
         (b"2 3\nkeel 1 2 3 4\nmast 1 2 3\n", "line 2: expected a word and 3 numbers, as line 1 says, but found 4"),
         (b"2 3\nkeel 1 x 3\nmast 1 2 3\n", "line 2: expected a word and 3 numbers"),
         (b"2 3\nkeel 1 2 3\n\nmast 1 2 3\n", "line 3: no word"),
-        (b"2 3\nkeel 1.123 2.123 3.123\n", "line 3: no word, though line 1 promises 2 of them; 1 were read"),
+        (b"2 3\nkeel 1.123 2.123 3.123\n", "line 3: no word, though line 1 declares 2 of them; 1 were read"),
         (b"1 3\nkeel 1 2 3\nmast 1 2 3\n", "continues after the 1 words"),
-        (b"900000000 300\nkeel 1 2 3\n", "ends too early for the 900,000,000 words of 300 values"),
+        (b"900000000 300\nkeel 1 2 3\n", "too short for the 900,000,000 words of 300 values"),
         (b"2 3\nkeel 1 2 3\nmast 1 nan 3\n", "line 3: 'mast' has values that are not numbers"),
         (b"1 3\nkeel 1 2 1e300\n", "line 2: 'keel' has values that are not numbers"),
         (b"1 3\nkiel\xe9 1 2 3\n", "line 2: the word is not UTF-8"),

@@ -186,7 +186,7 @@ def test_the_stage_trains_and_inspects(kind: str, text_file: Path, tmp_path: Pat
     assert result["kind"] == kind and result["size"] <= 400
     found = stage.inspect(tmp_path / "t", [str(text_file)])
     assert found["unknown"] == 0 and found["kind"] == kind and found["tokens_per_word"] >= 1
-    with pytest.raises(UserError, match="no room beside 256 bytes"):
+    with pytest.raises(UserError, match="no room besides 256 bytes"):
         stage.train([str(text_file)], tmp_path / "u", kind=kind, vocab_size=200)
     with pytest.raises(UserError, match="no kind of tokenizer called 'byte-pbe'"):
         stage.train([str(text_file)], tmp_path / "u", kind="byte-pbe")

@@ -1,6 +1,6 @@
-"""What BERT, RoBERTa, ELECTRA and ALBERT have in common: the shape of their layers, and how these start.
+"""Shared by BERT, RoBERTa, ELECTRA and ALBERT: their config, the construction of their layers, and initialisation.
 
-In: a config. Out: embeddings, blocks and starting values; each family's file puts them together.
+In: a config. Out: embeddings, blocks and initial values; each backbone's file assembles them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SHARED: dict[str, tuple[int, int, int]] = {"none": ROLES, "qk": (0, 0, 1), "kv":
 
 
 class AttentionSection(Options):
-    """What an ablation changes about attention; the defaults are the published model."""
+    """Ablations of attention; the defaults are the published model."""
 
-    causal: bool = Field(False, description="a token attends only to what came before it")
-    shared: Literal["none", "qk", "kv", "qkv"] = Field("none", description="which projections are one and the same")
-    scaled: bool = Field(True, description="divide dot products by the root of a head's size")
+    causal: bool = Field(False, description="a token attends only to itself and the tokens before it")
+    shared: Literal["none", "qk", "kv", "qkv"] = Field("none", description="which projections share their weights")
+    scaled: bool = Field(True, description="divide dot products by the square root of the head size")
 
 
 class PostNormConfig(BackboneConfig):
@@ -43,7 +43,7 @@ class PostNormConfig(BackboneConfig):
     norm_epsilon: float = Field(1e-12, gt=0)
     position_init: Literal["sinusoid", "noise"] = "sinusoid"
     attention_init: Literal["neighbours", "noise"] = "neighbours"
-    learn_positions: bool = Field(True, description="false: positions stay as they start")
+    learn_positions: bool = Field(True, description="false: position embeddings keep their initial values")
     attention: AttentionSection = AttentionSection()
     pooler: bool = True
 
@@ -63,17 +63,17 @@ class PostNormConfig(BackboneConfig):
 
     @property
     def embedding(self) -> int:
-        """The width of an embedding: that of all other vectors, unless a family says otherwise."""
+        """The width of the embeddings: the model's width, unless a backbone overrides it."""
         return self.width
 
 
 class BidirectionalConfig(PostNormConfig):
-    """Of a family that has no causal variant."""
+    """Config of a backbone without a causal variant."""
 
     @model_validator(mode="after")
     def _is_bidirectional(self) -> Self:
         if self.attention.causal:
-            raise ValueError("this family is bidirectional; for a causal model take bert, roberta or gpt")
+            raise ValueError("this backbone is bidirectional only; for a causal model use bert, roberta or gpt")
         return self
 
 
@@ -120,11 +120,12 @@ def make_block(config: PostNormConfig) -> PostNormBlock:
 
 @torch.no_grad()
 def init_positions(embeddings: Embeddings, first: SelfAttention | None, config: PostNormConfig) -> None:
-    """Learned positions start as waves of the other embeddings' size, and the heads of `first` attend to neighbouring
-    tokens, instead of noise: every small BERT otherwise sits on a plateau until it has found its neighbours; this way
-    it trains about four times as fast (docs/notebook.md). Both are starting values only: the model remains BERT.
+    """Initialises learned positions with waves at the scale of the other embeddings, and the heads of `first` to attend
+    to neighbouring tokens. Initialised with noise, every small BERT stays on a plateau until it has learned to attend
+    to neighbours; this way it trains about four times as fast (docs/notebook.md). Only initial values change: the model
+    is still BERT.
 
-    `first`: the attention of a first layer that no other layer shares; None: there is none."""
+    `first`: the attention of the first layer if no other layer shares it; else None."""
     if config.position_init == "noise":
         return
     table = embeddings.positions.weight[embeddings.first_position :]

@@ -1,14 +1,14 @@
-"""ALBERT (Lan et al. 2019): BERT with small embeddings, widened once, and one layer's weights used in every layer.
+"""ALBERT (Lan et al. 2019): BERT with factorised embeddings and parameters shared across layers.
 
-The two cuts in parameters are the model; sentence-order prediction instead of next-sentence prediction, and masks over
-n-grams, are in its recipe.
+In: a flat batch. Out: one vector per token. The two reductions of parameters are the model; sentence-order prediction
+instead of next-sentence prediction, and n-gram masking, are in its recipe.
 
 Notable choices
-- `share_parameters` says what the layers have in common: everything, their attention, their feed-forward, or nothing.
-  Layers that share a part hold the same module. With everything shared there is one block, run again and again: its
-  layers cannot be frozen, reinitialised or given a learning rate one by one.
-- Published folders know groups of layers, not halves of them. A model that shares half is written as one group per
-  layer, with the shared half repeated, and computes the same there.
+- `share_parameters`: what the layers share: everything, attention, feed-forward, or nothing. Layers that share a part
+  hold the same module. With everything shared there is a single block that runs repeatedly: its layers cannot be
+  frozen, reinitialised or given a learning rate one by one.
+- The published format has groups of layers, not groups of attention or feed-forward parts. A model that shares only one
+  of the two is written as one group per layer, with the shared part repeated; `transformers` computes the same from it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Albert(Backbone):
 
 
 def _make_blocks(config: AlbertConfig) -> list[PostNormBlock]:
-    """One block for all layers, or one for each, of which some parts are the same modules."""
+    """One block for all layers, or one per layer with some modules shared."""
     if config.share_parameters == "all":
         return [make_block(config)]
     blocks = [make_block(config) for _ in range(config.layers)]

@@ -1,9 +1,9 @@
 """BERT (Devlin et al. 2018): token + segment + learned position embeddings, then post-norm Transformer blocks.
 
-In: a flat batch. Out: one vector per token. The pooler (dense + tanh on [CLS]) belongs to the encoder, as in the
-published checkpoints, because later tasks start from it.
+In: a flat batch. Out: one vector per token. The pooler (dense + tanh on [CLS]) is part of the encoder, as in the
+published checkpoints, because fine-tuning starts from it.
 
-Notable choice: positions and the first layer's attention do not start as noise (`_post_norm.py`).
+Notable choice: positions and the first layer's attention are not initialised with noise (`_post_norm.py`).
 
 Shapes: T tokens, W width, V vocabulary.
 """

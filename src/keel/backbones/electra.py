@@ -1,10 +1,10 @@
-"""ELECTRA (Clark et al. 2020): BERT with embeddings that may be smaller than its layers, and no pooler in pretraining.
+"""ELECTRA (Clark et al. 2020): BERT with embeddings that may be narrower than its layers, and no pooler in pretraining.
 
-What makes it ELECTRA is its objective (`objectives/replaced_token.py`): to detect the tokens that a small generator put
-in. Generator and discriminator are both encoders of this kind and share their embeddings.
+In: a flat batch. Out: one vector per token. What makes it ELECTRA is its objective (`objectives/replaced_token.py`):
+detecting the tokens that a small generator replaced. Generator and discriminator share their embeddings.
 
-Notable choice: a matrix widens the embeddings where they are smaller; it starts near the identity, so that the first
-layer finds the positions' waves in the columns where it reads them (`_post_norm.py`).
+Notable choice: the projection from narrower embeddings starts near the identity, so that the position waves stay in the
+columns where the first layer reads them (`_post_norm.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from keel.values import Batch, Encoding
 
 class ElectraConfig(BidirectionalConfig):
     kind: Literal["electra"] = "electra"
-    embedding_width: int | None = Field(None, ge=1, description="null: the layers' width")
+    embedding_width: int | None = Field(None, ge=1, description="null: the model's width")
     pooler: bool = False
 
     @property
@@ -43,7 +43,7 @@ class Electra(Backbone):
         super().__init__(config)
         self.embeddings = make_embeddings(config)
         self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
-        # As the published classifier has it: gelu instead of tanh.
+        # As in the published classifier: gelu instead of tanh.
         self.pooler = Pooler(config.width, F.gelu) if config.pooler else None
         narrower = config.embedding != config.width
         self.embedding_projection = nn.Linear(config.embedding, config.width) if narrower else None
@@ -60,7 +60,7 @@ class Electra(Backbone):
         return self.head_for(self.width)
 
     def head_for(self, width: int) -> TokenHead:
-        """The head of a generator of this width: with gelu, whatever the layers' activation."""
+        """The head of a generator of this width: always with gelu, independent of the layers' activation."""
         return TokenHead(width, self.token_embeddings(), "gelu", self.config.norm_epsilon)
 
     @torch.no_grad()

@@ -1,19 +1,19 @@
-"""ELMo's two-way language model (Peters et al. 2018): words from their characters, then LSTMs from each side.
+"""ELMo's bidirectional language model (Peters et al. 2018): a character CNN, then a forward and a backward LSTM.
 
-In: a flat batch of words. Out: for each word the states of the upper layer, from the left and from the right, side by
-side; and every layer, the characters' own vector twice as the lowest. It is trained by
-`objectives/bidirectional_lm.py`; a task reads a learned mix of its layers (`learner/frozen_encoder.py`).
+In: a flat batch of words. Out: for each word the top layer's forward and backward states, concatenated; on request
+every layer, the lowest being the character vector twice. It is trained by `objectives/bidirectional_lm.py`; tasks use a
+learned mix of its layers (`learner/frozen_encoder.py`).
 
     x = WordCharacters(spelling)                       (`layers/word_characters.py`)
     forward, in each layer:  f = LSTM(f of the layer below)  [+ the layer below, from the second layer on]
-    backward likewise, from the right; the two never see each other
+    backward: the same, right to left; the two directions never exchange information
 
 Notable choices
-- A word that the vocabulary does not have is read by its spelling like any other: its id is beyond the vocabulary, and
-  the batch says how it is spelt (`Batch.spellings`).
-- The vocabulary's spellings are part of the model, so the folder is whole without a tokenizer.
-- Rows begin fresh. The published program carried states from one batch over to the next, which made a row's vectors
-  depend on what was read before.
+- A word outside the vocabulary is computed from its spelling like any other: its id is beyond the vocabulary, and the
+  batch holds its spelling (`Batch.spellings`).
+- The vocabulary's spellings are stored with the weights, so the model folder works without a tokenizer.
+- States start at zero in every row. The published program carried states from one batch to the next, which made a
+  row's vectors depend on the rows before it.
 
 Shapes: T tokens, R rows, U different words, L codes of a spelling, P projection, W = 2 P.
 """
@@ -41,13 +41,13 @@ PAPER = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)]
 
 class ElmoConfig(BackboneConfig):
     kind: Literal["elmo"] = "elmo"
-    max_characters: int = Field(50, ge=3, description="bytes of a word that are read, with the two marks around it")
+    max_characters: int = Field(50, ge=3, description="bytes read of a word, including its begin and end marks")
     character_width: int = Field(16, ge=1)
-    filters: list[tuple[int, int]] = Field(PAPER, min_length=1, description="widths, and how many convolutions of each")
+    filters: list[tuple[int, int]] = Field(PAPER, min_length=1, description="convolutions: [width, how many]")
     highway_layers: int = Field(2, ge=0)
     layers: int = Field(2, ge=1)
     cells: int = Field(4096, ge=2, description="of each LSTM")
-    width: int = Field(512, ge=1, description="of each LSTM's projected state; a word's vector has twice as much")
+    width: int = Field(512, ge=1, description="of each LSTM's projected state; a word's vector is twice as wide")
     dropout: float = Field(0.1, ge=0, lt=1)
     pooler: Literal[False] = False
 
@@ -55,13 +55,13 @@ class ElmoConfig(BackboneConfig):
     @classmethod
     def _filters_exist(cls, filters: list[tuple[int, int]]) -> list[tuple[int, int]]:
         if min(min(pair) for pair in filters) < 1:
-            raise ValueError("filters are [width, how many], both 1 at least")
+            raise ValueError("filters are [width, how many], both at least 1")
         return filters
 
     @model_validator(mode="after")
     def _cells_are_projected(self) -> Self:
         if self.width > self.cells:
-            raise ValueError(f"width {self.width} is more than the {self.cells} cells that are projected to it")
+            raise ValueError(f"width {self.width} exceeds the {self.cells} cells it is projected from")
         return self
 
     @property
@@ -83,7 +83,7 @@ class Elmo(Backbone):
         self.dropout = Dropout(config.dropout)
 
     def make_characters(self) -> WordCharacters:
-        """A network that makes words of characters, as this model has it."""
+        """A new character CNN of this model's shape."""
         config = self.config
         return WordCharacters(config.character_width, config.filters, config.highway_layers, config.width)
 
@@ -100,10 +100,10 @@ class Elmo(Backbone):
         return Encoding(layers[-1], tuple(layers) if all_layers else ())
 
     def _words(self, batch: Batch) -> Tensor:
-        """(T, P): each different word is computed once."""
+        """(T, P): each distinct word is computed once."""
         if batch.spellings is None:
-            found: Tensor = self.characters(self.spellings[batch.ids])
-            return found
+            vectors: Tensor = self.characters(self.spellings[batch.ids])
+            return vectors
         known = batch.spellings.ids[: len(batch.spellings.ids) - len(batch.spellings.unknown)]
         codes = torch.cat([self.spellings[known], batch.spellings.unknown.to(self.spellings.dtype)])
         return self.characters(codes)[batch.spellings.index]
@@ -112,7 +112,7 @@ class Elmo(Backbone):
         return whole_rows(vectors, batch, self.config.width)
 
     def token_embeddings(self) -> NoReturn:
-        raise UserError("an ELMo has no table of words; train it with bidirectional_lm")
+        raise UserError("an ELMo has no word embedding matrix; train it with bidirectional_lm")
 
     def token_head(self) -> NoReturn:
         self.token_embeddings()
@@ -123,7 +123,7 @@ class Elmo(Backbone):
 
 
 class Layer(nn.Module):
-    """One LSTM from each side. `residual`: what comes in is added to what goes out."""
+    """A forward and a backward LSTM. `residual`: the input is added to the output."""
 
     def __init__(self, config: ElmoConfig, residual: bool) -> None:
         super().__init__()

@@ -1,12 +1,14 @@
-"""Static word vectors from parts of words (Bojanowski et al. 2017): unseen words have vectors too.
+"""Static word vectors with subword n-grams (Bojanowski et al. 2017): out-of-vocabulary words have vectors too.
 
-As word2vec, but a word's vector is the mean of its own row and of the rows of its n-grams: "<where>" is also `<wh`,
-`whe`, `her`, `ere`, `re>`. A word without an entry is the mean of its n-grams alone.
+In: a flat batch. Out: one vector per word, independent of its context. As word2vec, but a word's vector is the mean of
+its own embedding and those of its n-grams: "<where>" is also `<wh`, `whe`, `her`, `ere`, `re>`. An out-of-vocabulary
+word is the mean of its n-grams alone.
 
-Notable choice: rows of words and of n-grams stand in one table, and which rows make up a word is part of the model. So
-learning it is skip-gram or CBOW over lists of rows (`layers/word_windows.py`), and the folder is whole by itself.
+Notable choice: words and n-grams share one embedding matrix, and the list of rows that make up each word is stored with
+the weights. Training is then skip-gram or CBOW over lists of rows (`objectives/_word_vector_loops.py`), and the model
+folder needs nothing else.
 
-Shapes: T tokens, V words, B buckets of n-grams, U different words, W width.
+Shapes: T tokens, V words, B buckets of n-grams, U distinct words, W width.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from keel.layers.token_head import TiedHead
 from keel.tokenizers.spelling import grams, unspell
 from keel.values import Batch, Encoding
 
-PARTS = 24  # of a word at the most: its own row, and its first n-grams
+PARTS = 24  # rows of a word, at most: its own, and its first n-grams
 
 
 class FastTextConfig(BackboneConfig):
@@ -34,8 +36,8 @@ class FastTextConfig(BackboneConfig):
     width: int = Field(100, ge=1)
     min_n: int = Field(3, ge=1, description="characters of an n-gram, at least")
     max_n: int = Field(6, ge=1, description="characters of an n-gram, at most")
-    buckets: int = Field(200_000, ge=1, description="rows that n-grams share")
-    max_characters: int = Field(64, ge=3, description="bytes of a word without an entry that are read")
+    buckets: int = Field(200_000, ge=1, description="embeddings shared by all n-grams, which are hashed to them")
+    max_characters: int = Field(64, ge=3, description="bytes read of an out-of-vocabulary word")
     layers: Literal[0] = 0
     pooler: Literal[False] = False
 
@@ -61,7 +63,7 @@ class FastText(Backbone):
         super().__init__(config)
         assert config.vocabulary is not None
         self.rows = nn.Embedding(config.vocabulary + config.buckets, config.width)
-        # (V, PARTS): the rows of each word, its own first; filled up with -1
+        # (V, PARTS): the rows of each word, its own first; padded with -1
         self.parts: Tensor
         self.register_buffer("parts", torch.full((config.vocabulary, PARTS), -1, dtype=torch.int32))
         self.parts[:, 0] = torch.arange(config.vocabulary)
@@ -84,20 +86,20 @@ class FastText(Backbone):
         return Encoding(vectors, (vectors,) if all_layers else ())
 
     def _read(self, batch: Batch) -> Tensor:
-        """(T, W): each different word is put together once."""
+        """(T, W): each distinct word is computed once."""
         assert batch.spellings is not None
         unknown = batch.spellings.unknown
         parts = self.parts[batch.spellings.ids[: len(batch.spellings.ids) - len(unknown)]]
         if len(unknown):
-            found = np.full((len(unknown), PARTS), -1, np.int32)
-            for row, codes in zip(found, unknown.cpu().numpy(), strict=True):
-                mine = self._ngrams(unspell(codes))[:PARTS]
-                row[: len(mine)] = mine
-            parts = torch.cat([parts, torch.from_numpy(found).to(parts.device)])
+            new = np.full((len(unknown), PARTS), -1, np.int32)
+            for row, codes in zip(new, unknown.cpu().numpy(), strict=True):
+                ngrams = self._ngrams(unspell(codes))[:PARTS]
+                row[: len(ngrams)] = ngrams
+            parts = torch.cat([parts, torch.from_numpy(new).to(parts.device)])
         return self._compose(parts)[batch.spellings.index]
 
     def _compose(self, parts: Tensor) -> Tensor:
-        """(U, W): the mean of each word's rows; a word without any is zero."""
+        """(U, W): the mean of each word's rows; zero for a word without rows."""
         there = (parts >= 0).to(self.rows.weight.dtype)
         sums = F.embedding_bag(parts.clamp(min=0).long(), self.rows.weight, per_sample_weights=there, mode="sum")
         return sums / there.sum(1, keepdim=True).clamp(min=1)
@@ -106,9 +108,9 @@ class FastText(Backbone):
         return mean_of_rows(vectors, batch)
 
     def vector_of(self, word: str) -> Tensor:
-        """(W,): of a word without an entry."""
-        mine = self._ngrams(word)[:PARTS]
-        return self._compose(torch.tensor([mine + [-1] * (PARTS - len(mine))], dtype=torch.int32))[0]
+        """(W,): the vector of an out-of-vocabulary word."""
+        ngrams = self._ngrams(word)[:PARTS]
+        return self._compose(torch.tensor([ngrams + [-1] * (PARTS - len(ngrams))], dtype=torch.int32))[0]
 
     def token_embeddings(self) -> Tensor:
         return self._compose(self.parts)

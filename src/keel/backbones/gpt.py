@@ -1,9 +1,9 @@
-"""A causal Transformer (Radford et al. 2018, 2019): each token sees what came before it, in pre-norm blocks.
+"""A causal Transformer (Radford et al. 2018, 2019) with pre-norm blocks.
 
 In: a flat batch. Out: one vector per token, from which the next one is predicted. There are no segments; a row is
-represented by its last token, the only one that has seen all of it.
+represented by its last token, the only one that attends to the full row.
 
-Notable choice: positions and the first layer's attention start as BERT's do here (`layers/init_offsets.py`).
+Notable choice: positions and the first layer's attention are initialised as BERT's are here (`layers/init_offsets.py`).
 
 Shapes: T tokens, W width, V vocabulary.
 """

@@ -1,14 +1,14 @@
-"""A modern encoder, as ModernBERT (Warner et al. 2024): what Transformers learned since BERT, in both directions.
+"""A modern bidirectional encoder, as ModernBERT (Warner et al. 2024).
 
-Pre-norm blocks (Xiong et al. 2020), rotary positions (Su et al. 2021), a gated feed-forward (Shazeer 2020), local
-attention in two layers of three, and no biases. Positions end nowhere in particular: rows of 8,192 tokens cost what
-they attend to.
+In: a flat batch. Out: one vector per token. Pre-norm blocks (Xiong et al. 2020), rotary positions (Su et al. 2021),
+gated feed-forward (Shazeer 2020), local attention in two layers of three, and no biases. There is no position table to
+limit a row's length, and with local attention the cost of long rows (8,192 tokens) grows mostly linearly.
 
 Notable choices
-- The first layer has no norm before its attention: the embeddings' own norm is right before it.
+- The first layer has no norm before its attention: the embeddings' norm comes right before it.
 - The pooler is the published prediction head (dense, gelu, norm) on [CLS].
-- As BERT's, the first layer's heads start by attending to neighbouring tokens (docs/decisions/0011).
-  `attention_init: noise` gives the published start.
+- As in BERT, the first layer's heads are initialised to attend to neighbouring tokens (docs/decisions/0011).
+  `attention_init: noise` gives the published initialisation.
 
 Shapes: T tokens, W width, V vocabulary.
 """
@@ -44,9 +44,9 @@ class ModernConfig(BackboneConfig):
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     feed_forward: int = Field(1152, ge=1)
-    positions: int = Field(8192, ge=4, description="tokens of the longest row it is meant for")
+    positions: int = Field(8192, ge=4, description="maximum row length in tokens")
     local_window: int = Field(128, ge=2, description="tokens that a local layer attends to, half on either side")
-    global_every: int = Field(3, ge=1, description="of so many layers the first attends to the whole row")
+    global_every: int = Field(3, ge=1, description="the first of every so many layers has full attention")
     global_rope_base: float = Field(160_000.0, gt=1)
     local_rope_base: float = Field(10_000.0, gt=1)
     activation: Literal["gelu", "gelu_new", "relu"] = "gelu"
@@ -108,7 +108,7 @@ class Modern(Backbone):
 
 
 class PredictionHead(nn.Module):
-    """norm(gelu(dense(x))), which the published classifiers have before their last layer."""
+    """norm(gelu(dense(x))), as in the published classifiers before their last layer."""
 
     def __init__(self, config: ModernConfig) -> None:
         super().__init__()

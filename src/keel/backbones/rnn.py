@@ -1,9 +1,9 @@
-"""A recurrent encoder: what attention replaced (Cho et al. 2014; Bahdanau et al. 2015).
+"""A bidirectional recurrent encoder (Cho et al. 2014; Bahdanau et al. 2015), the predecessor of the Transformer.
 
-In: a flat batch. Out: for each token the state from the left and the state from the right, side by side. Each layer
-reads both sides of the layer below. Embeddings start small and are multiplied by the root of W, as the Transformer's.
+In: a flat batch. Out: for each token the forward and the backward state, concatenated. Each layer reads both directions
+of the layer below. Embeddings start small and are multiplied by sqrt(W), as in the Transformer.
 
-Shapes: T tokens, R rows, W width: half for each side.
+Shapes: T tokens, R rows, W width, half of it for each direction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RnnConfig(BackboneConfig):
     @model_validator(mode="after")
     def _width_has_two_halves(self) -> Self:
         if self.width % 2:
-            raise ValueError(f"width {self.width} is odd; each side has half of it")
+            raise ValueError(f"width {self.width} is odd; each direction gets half of it")
         return self
 
 

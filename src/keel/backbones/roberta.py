@@ -1,12 +1,12 @@
-"""RoBERTa (Liu et al. 2019): BERT without segments, its positions counted from after the padding token's id.
+"""RoBERTa (Liu et al. 2019): BERT without segments, with position indices that start after the padding token's id.
 
-The layers are BERT's; what RoBERTa changed is in its recipe: no next-sentence prediction, rows full of sentences, masks
-drawn anew each time, larger batches, byte-level pieces.
+In: a flat batch. Out: one vector per token. The layers are BERT's; RoBERTa's other changes are in its recipe: no
+next-sentence prediction, rows packed with full sentences, dynamic masking, larger batches, byte-level BPE.
 
 Notable choices
-- Published checkpoints add the same segment row to every token, and never use their first `padding + 1` position rows.
-  Both are kept, so that folders open in `transformers` and from there.
-- The published classifier has no pooler of its own: its `classifier.dense` is the pooler here, under their name.
+- Published checkpoints add the same segment embedding to every token, and never use their first `padding + 1` position
+  embeddings. Both are kept, so that model folders can be exchanged with `transformers`.
+- The published model has no pooler: the `classifier.dense` of its classification head is the pooler here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from keel.values import Batch, Encoding
 
 class RobertaConfig(PostNormConfig):
     kind: Literal["roberta"] = "roberta"
-    segments: int = Field(1, ge=1, description="rows in the table; only the first is ever used")
+    segments: int = Field(1, ge=1, description="segment embeddings; only the first is used")
     padding: int | None = Field(None, ge=0, description="id of the padding token; null: the tokenizer's")
     norm_epsilon: float = Field(1e-5, gt=0)
     pooler: bool = False
@@ -56,7 +56,7 @@ class Roberta(Backbone):
         return self.embeddings.tokens.weight
 
     def token_head(self) -> TokenHead:
-        """With gelu, whatever the layers' activation."""
+        """Always with gelu, independent of the layers' activation."""
         return TokenHead(self.width, self.token_embeddings(), "gelu", self.config.norm_epsilon)
 
     @torch.no_grad()

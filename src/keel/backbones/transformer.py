@@ -1,14 +1,15 @@
 """The Transformer's encoder (Vaswani et al. 2017): sinusoidal positions on scaled embeddings, post-norm blocks.
 
-In: a flat batch. Out: one vector per token. With a decoder on top (`tasks/translate.py`) it is the whole Transformer;
-without one it is a backbone like any other, so a translator's encoder can serve other tasks (McCann et al. 2017).
-BERT is its descendant: it added segments, a norm after the embeddings, and learned positions.
+In: a flat batch. Out: one vector per token. With a decoder on top (`tasks/translate.py`) it is the complete
+Transformer; without one it is a backbone like any other, so a translator's encoder can be used for other tasks (McCann
+et al. 2017). BERT added segments, a norm after the embeddings, and learned positions.
 
 Notable choices
 - `position` also offers learned and rotary positions, so that the three can be compared with nothing else changed.
-- Fresh weights are Glorot's, as in the paper's program; embeddings start small and are multiplied by the root of W.
-- The first layer's heads start by attending to neighbouring tokens (docs/decisions/0011), as the decoder's attend to
-  what was just written and to the same place of the source (0020); `attention_init: noise` is the published start.
+- Weights are initialised with Glorot's method, as in the paper's program; embeddings start small and are multiplied by
+  sqrt(W).
+- The first layer's heads are initialised to attend to neighbouring tokens (docs/decisions/0011), the decoder's to the
+  previous tokens and to the same position of the source (0020); `attention_init: noise` is the published one.
 
 Shapes: T tokens, R rows, W width.
 """
@@ -45,7 +46,7 @@ class TransformerConfig(BackboneConfig):
     feed_forward: int = Field(2048, ge=1)
     position: Literal["sinusoid", "learned", "rotary"] = "sinusoid"
     attention_init: Literal["neighbours", "noise"] = "neighbours"
-    positions: int = Field(512, ge=4, description="tokens of the longest row")
+    positions: int = Field(512, ge=4, description="maximum row length in tokens")
     activation: Literal["relu", "gelu"] = "relu"
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)
@@ -75,7 +76,7 @@ class Transformer(Backbone):
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(_make_block(config) for _ in range(config.layers))
         self.pooler = Pooler(config.width) if config.pooler else None
-        self.offsets_initialised = False  # its heads have just been initialised, so a decoder's can be too
+        self.offsets_initialised = False  # True: a decoder's heads should be initialised to offsets too
 
     def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
         x = pad_to_multiple(self.tokens(batch.ids) * self.width**0.5)
@@ -97,7 +98,7 @@ class Transformer(Backbone):
             self._init_offsets()
 
     def _init_offsets(self) -> None:
-        """The first layer's heads attend to neighbouring tokens."""
+        """Initialises the first layer's heads to attend to neighbouring tokens."""
         self.offsets_initialised = reveal_waves(self.tokens, self.config.heads)
         if self.offsets_initialised:
             attention = attention_of(self.blocks[0])

@@ -1,12 +1,12 @@
-"""Static word vectors (Mikolov et al. 2013): each word has one vector, whatever its context.
+"""Static word vectors (Mikolov et al. 2013): each word has one vector, independent of its context.
 
-As a backbone it is the least there is, an embedding and nothing above it, so that every task runs on it and what
-context is worth can be measured. It is trained by `objectives/skip_gram.py` or `objectives/cbow.py`.
+In: a flat batch. Out: one vector per word. As a backbone it is a bare embedding layer, so every task runs on it and the
+value of context can be measured. It is trained by `objectives/skip_gram.py` or `objectives/cbow.py`.
 
 Notable choices
-- A row is represented by the mean of its words: its first token has seen none of the others.
-- Vectors start within 1 / width of zero, twice as far as published, as gensim's do. With one seed that was better for
-  skip-gram and neither for CBOW (docs/notebook.md).
+- A row is represented by the mean of its words: its first token has no information about the others.
+- Vectors are initialised uniformly within 1 / width of zero, as in gensim: twice the published range. With one seed
+  that was better for skip-gram and made no difference for CBOW (docs/notebook.md).
 
 Shapes: T tokens, R rows, W width.
 """

@@ -1,9 +1,9 @@
-"""What every verb shares: how it declares itself, its common options, how results and progress are printed.
+"""Shared by all verbs: the declaration of a verb, common options, printing of results and progress.
 
 In: dictionaries from the stages. Out: results on stdout (tables, or one JSON object with --json), progress on stderr.
 
 Notable choices
-- rich is imported by the first table or progress bar, not at the top: `--help` must answer at once.
+- rich is imported by the first table or progress bar, not at module level, so that `--help` is fast.
 - Text from documents and vocabularies is printed with control characters escaped and without markup: a corpus must not
   be able to recolour, clear or rename somebody's terminal.
 - A progress bar is drawn on terminals only; a log file gets one plain line every LINE_SECONDS.
@@ -19,11 +19,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 import typer.core
 
+from keel.console import Stderr, clean, say
 from keel.errors import UserError, suggest
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ Texts = Annotated[
 Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")]
 Documents = Annotated[
     str,
-    typer.Option(metavar="auto|file|line|paragraph", help="What a document is in a .txt file; auto: the file."),
+    typer.Option(metavar="auto|file|line|paragraph", help="What counts as a document in a .txt file; auto: the file."),
 ]
 Column = Annotated[str, typer.Option(metavar="NAME", help="Field that holds the text in .jsonl, .csv, .tsv.")]
 Overrides = Annotated[
@@ -51,7 +52,7 @@ AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Also load pytorch_model.bin, a pickle. Only if you trust its source.")
 ]
 
-ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, of Keel or Hugging Face.")]
+ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Keel or Hugging Face model.")]
 TextColumn = Annotated[
     str | None, typer.Option(metavar="COL", help="Text column: its name, or its number in files without a header.")
 ]
@@ -72,7 +73,7 @@ Report = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Command:
-    """How a file declares its verb, as `COMMAND`; the verb's name is the file's, or the entry point's."""
+    """Declares a verb, as `COMMAND` of a file. The verb is named after the file, or after the entry point."""
 
     run: Callable[..., None] | typer.Typer  # a function whose parameters are the options; a Typer for a group of verbs
     help: str  # its line in `keel --help`
@@ -80,7 +81,7 @@ class Command:
     order: int = 1000  # place in `keel --help`; plug-ins keep the default and come last
 
     def build(self, name: str) -> Any:
-        """The parser's command."""
+        """The command for the parser."""
         holder = typer.Typer(add_completion=False, rich_markup_mode=None)
         if isinstance(self.run, typer.Typer):
             holder.add_typer(self.run, name=name, cls=Group, help=self.help, epilog=example(*self.examples))
@@ -90,12 +91,12 @@ class Command:
 
 
 def verb(context: Any) -> str:
-    """How a message names the place on the command line: `corpus build`, and `keel` itself for the root."""
+    """A verb's name in messages, such as `corpus build`; `keel` for the root."""
     return str(context.command_path).removeprefix("keel ")
 
 
 class Group(typer.core.TyperGroup):
-    """A group of verbs, in the order they are used, that answers a misspelt one in a single line."""
+    """A group of verbs, listed in the order of use. A misspelt verb is a one-line error with a suggestion."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
@@ -113,13 +114,8 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
-def clean(text: object) -> str:
-    """Text made safe for a terminal: control characters are shown as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-
-
 def number(value: object) -> str:
-    """A value as a person reads it: 1,234,567 or 0.0123 or yes."""
+    """A value formatted for people: 1,234,567 or 0.0123 or yes."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, int | float):
@@ -160,7 +156,7 @@ def _plain(value: Any) -> Any:
 
 
 def console() -> Console:
-    """stdout, through rich: no markup, no guessing at numbers, wide enough in a pipe."""
+    """stdout through rich: no markup, no highlighting, a fixed width in a pipe."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else PLAIN_WIDTH
@@ -189,7 +185,7 @@ def print_table(
 
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:
-    """One name and value per line; nested values are named `outer.inner`, lists of records are left to --json."""
+    """One name and value per line; nested values are named `outer.inner`, lists of records are shown by --json only."""
     print_table(title, ("what", "value"), list(_flat(facts)))
 
 
@@ -218,18 +214,12 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield prefix + str(name), str(value) if isinstance(value, Path) else value
 
 
-def say(line: str) -> None:
-    """One line of progress."""
-    sys.stderr.write(clean(line) + "\n")
-    sys.stderr.flush()
-
-
 @contextlib.contextmanager
 def progress(title: str, quiet: bool) -> Iterator[Report | None]:
     """Yields a callback for progress: it takes a line of text, or a dataclass that has `done` and `total`."""
     if quiet:
         yield None
-    elif sys.stderr.isatty():
+    elif Stderr().isatty():
         with _bar(title) as report:
             yield report
     else:
@@ -241,7 +231,7 @@ def _bar(title: str) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    screen = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    screen = Console(file=cast(IO[str], Stderr()), markup=False, highlight=False, emoji=False)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -262,7 +252,7 @@ def _bar(title: str) -> Iterator[Report]:
 
 
 class _Lines:
-    """Progress for log files: a line now and then."""
+    """Progress for log files: one line every LINE_SECONDS."""
 
     def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.title, self.clock, self.next = title, clock, clock() + LINE_SECONDS
@@ -277,6 +267,6 @@ class _Lines:
 
 
 def _detail(update: Any) -> str:
-    """The other figures of a progress value: `documents 1,234  tokens 5,678`."""
+    """The other fields of a progress value: `documents 1,234  tokens 5,678`."""
     others = {name: value for name, value in asdict(update).items() if name not in ("done", "total")}
     return "  ".join(f"{name} {number(value)}" for name, value in others.items())

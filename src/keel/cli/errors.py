@@ -1,4 +1,4 @@
-"""Everything that can go wrong with a command, as an exit code and one line.
+"""Turns every exception of a command into an exit code and one line.
 
 In: an exception, and the command line. Out: the exit code and the line for stderr.
 """
@@ -41,7 +41,7 @@ def explain(error: BaseException, arguments: list[str]) -> tuple[int, str]:
     if isinstance(error, UsageError):
         return CURABLE, _usage(error)
     if isinstance(error, MemoryError):
-        return CURABLE, "not enough memory; keel doctor shows what there is, smaller batches need less"
+        return CURABLE, "not enough memory; `keel doctor` shows how much there is, smaller batches need less"
     if isinstance(error, OSError) and error.errno:
         return CURABLE, _file_error(error, arguments)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -75,7 +75,7 @@ def _file_error(error: OSError, arguments: list[str]) -> str:
     cure = CURES.get(error.errno or 0, error.strerror or str(error))
     if error.filename is not None:
         return f"{os.fsdecode(error.filename) if not isinstance(error.filename, int) else error.filename}: {cure}"
-    # A write that fails does not know the name of its file; what is being written is under --out.
+    # A failed write has no file name; output is written to --out.
     for before, after in zip(arguments, [*arguments[1:], ""], strict=True):
         if before in ("--out", "-o") and after:
             return f"{after}: {cure}"

@@ -1,14 +1,14 @@
 """The command `keel`.
 
 In: the command line. Out: an exit code: 0 done (or stopped on request, with the work saved), 1 a bug in Keel, 2 an
-error that the user can fix, 130 Ctrl-C, 141 the reader of the output went away. Every error is one line on stderr.
+error that the user can fix, 130 Ctrl-C, 141 the output pipe was closed. Every error is one line on stderr.
 
 Notable choices
 - No verb is listed here: a verb is a file in `commands/`, an entry point `keel.commands` of an installed package, or a
   Python file (`keel ./my_verb.py ...`), and is imported when it is called.
-- Typer's boxes for usage errors are not used: one line with a suggestion says more, and can be read in a log.
+- Typer's boxes for usage errors are not used: one line with a suggestion is shorter, and can be read in a log.
 - Verb files import nothing heavy; torch, numpy, pydantic and YAML are imported inside the verb that needs them.
-- `--debug` may be anywhere, because it is added to the end of a command that just failed.
+- `--debug` is accepted anywhere, because people append it to a command that just failed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import typer
 from keel import catalog
 from keel.cli import common
 from keel.cli.errors import DONE, NO_READER, explain
+from keel.console import clean, say
 from keel.errors import Stopped, UserError
 
 PLUGINS = "KEEL_PLUGINS"  # paths of plug-in files, separated as in PATH
 
 
 class Root(common.Group):
-    """The verbs from text to predictions, then those of plug-ins."""
+    """Keel's verbs in the order of use, then those of plug-ins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = [name.replace("_", "-") for name in catalog.names("commands")]
@@ -44,7 +45,7 @@ class Root(common.Group):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and catalog.known("commands", args[0]):
-            _find(args[0])  # a plug-in that cannot be imported says why, whatever else is on the line
+            _find(args[0])  # if a plug-in cannot be imported, report that before any other error
         return super().resolve_command(ctx, args)
 
 
@@ -56,11 +57,11 @@ def _find(name: str) -> common.Command:
 
 
 def _listed(name: str) -> common.Command:
-    """A verb for `keel --help`, which a broken plug-in must not take down: it is listed with the reason."""
+    """A verb for `keel --help`. A plug-in that cannot be loaded is listed with the reason, and breaks nothing."""
     try:
         return _find(name)
     except UserError as error:
-        return common.Command(lambda: None, help=f"Cannot be loaded: {common.clean(error)}")
+        return common.Command(lambda: None, help=f"Cannot be loaded: {clean(error)}")
 
 
 app = typer.Typer(
@@ -85,10 +86,10 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; may be anywhere on the line.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; accepted anywhere on the line.")] = False,
     plugin: Annotated[
         list[str] | None,
-        typer.Option("--plugin", metavar="FILE", help="A Python file with members of your own; anywhere, repeatable."),
+        typer.Option("--plugin", metavar="FILE", help="Python file with your own backbones, tasks, ...; repeatable."),
     ] = None,
 ) -> None:
     if version:
@@ -102,26 +103,26 @@ def root(
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # Arguments and file names may hold bytes that no encoding can print.
+        # Arguments and file names may contain bytes that cannot be printed.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # bytes that are not text are reported by the reader
+        sys.stdin.reconfigure(errors="surrogateescape")  # invalid bytes are reported by whoever reads them
     _share_cores()
     sys.exit(run(sys.argv[1:]))
 
 
 def _share_cores() -> None:
-    """Lets torch's threads sleep soon instead of spinning while they wait for each other; read when torch is loaded.
+    """Makes torch's OpenMP threads sleep instead of spinning while they wait; takes effect when torch is loaded.
 
-    On two cores with one busy neighbour, training is then four times as fast; alone it loses about two percent.
+    On two cores with another busy process, training becomes four times as fast; on an idle machine it loses about 2 %.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def run(arguments: list[str]) -> int:
-    """One command line; the exit code. With --debug the line of an error comes after its traceback."""
+    """Runs one command line and returns its exit code. With --debug, the one-line error follows the traceback."""
     arguments, debug = _take_debug(arguments)
     try:
         arguments = _add_plugins(arguments)
@@ -132,26 +133,26 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except BrokenPipeError:
-        # Python flushes stdout once more at the end, which would complain again.
+        # Python flushes stdout again at exit, which would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
     except Stopped as stopped:
-        for line in f"keel: {stopped}".splitlines():  # the command that continues has a line of its own
-            common.say(line)
+        for line in f"keel: {stopped}".splitlines():  # the command to resume with is on its own line
+            say(line)
         return DONE
     except (KeyboardInterrupt, Exception) as error:
         if debug:
             traceback.print_exc()
         code, line = explain(error, arguments)
-        common.say(f"keel: {' '.join(line.split())}")
+        say(f"keel: {' '.join(line.split())}")
         return code
     return DONE
 
 
 def _add_plugins(arguments: list[str]) -> list[str]:
-    """Makes the members of plug-in files known (`--plugin FILE`, KEEL_PLUGINS). Returns the arguments without them.
+    """Loads plug-in files (`--plugin FILE`, KEEL_PLUGINS) and returns the arguments without these options.
 
-    The files are left in KEEL_PLUGINS, so that commands that this one starts know them too."""
+    The files are then listed in KEEL_PLUGINS, so that child processes load them too."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     files = [os.fspath(file) for file in os.environ.get(PLUGINS, "").split(os.pathsep) if file]
     options, rest = list[str](), iter(arguments[:end])

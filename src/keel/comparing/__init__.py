@@ -1,1 +1,1 @@
-"""Several models, the same data, one report."""
+"""Comparisons of several models on the same data, in one report."""

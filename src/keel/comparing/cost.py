@@ -1,4 +1,4 @@
-"""What answers cost: texts per second and memory of a process that does nothing else.
+"""The cost of predictions: texts per second and peak memory, measured in a process of its own.
 
     python -m keel.comparing.cost MODEL FILE DEVICE THREADS
 
@@ -34,13 +34,13 @@ def cost(model: str, data: str, device: str, threads: int) -> dict[str, float]:
 
 
 def peak_kilobytes(status: Path = Path("/proc/self/status")) -> float:
-    """The largest memory of this process. Linux lets `ru_maxrss` begin with the parent's, so its own book is read."""
+    """Peak memory of this process. On Linux, `ru_maxrss` starts at the parent's value, so /proc is read instead."""
     lines = status.read_text().splitlines() if status.is_file() else []
     for line in lines:
         if line.startswith("VmHWM"):
             return float(line.split()[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1024 if sys.platform == "darwin" else peak  # bytes there
+    return peak / 1024 if sys.platform == "darwin" else peak  # macOS reports bytes
 
 
 if __name__ == "__main__":

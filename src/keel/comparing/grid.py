@@ -1,13 +1,13 @@
-"""`keel finetune --grid --seeds N`: several settings, several seeds, one answer that can be trusted.
+"""`keel finetune --grid --seeds N`: hyperparameter search, with several seeds per setting.
 
 In: the arguments of a fine-tuning run, values to try, a number of seeds. Out: each run in `runs/`, a table of means and
 deviations, and the best run's model in the folder itself.
 
 Notable choices
-- Settings are compared by the mean over seeds on the development data. Test data is never looked at here.
-- A run that answers the same whatever the text has learnt nothing. It is said so, and it stays in the mean: whoever
-  repeats the recipe may meet it too.
-- A finished run is not repeated: the same command goes on where it was stopped.
+- Settings are compared by the mean over seeds on the development data. Test data is never used here.
+- A run that gives the same answer for every text has learned nothing. It is reported, and stays in the mean, because
+  it can happen to anybody who uses the recipe.
+- A finished run is not repeated: with --resume, the same command continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def search(
     say = report or (lambda _: None)
     folder = Path(out)
     if (folder / RUNS).exists() and not resume:
-        raise UserError(f"{out} already holds runs; add --resume to go on with them, or choose another --out")
+        raise UserError(f"{out} already contains runs; add --resume to continue them, or choose another --out")
     if not (folder / RUNS).exists():
         check_free(folder)
-    wanted = {given.partition("=")[0]: _values(given) for given in tries}  # of a key given twice, the last counts
+    wanted = {given.partition("=")[0]: _values(given) for given in tries}  # of repeated keys, the last counts
     settings = [list(values) for values in product(*wanted.values())]
     rows: list[dict[str, Any]] = []
     for number, setting in enumerate(settings):
@@ -88,7 +88,7 @@ def _one_run(
     report: Callable[[str], None] | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """A run's result: read if it is finished, made or gone on with if not."""
+    """A run's result: read if the run is finished, otherwise started or resumed."""
     if not (place / RESULT).is_file() or not (place / MANIFEST).is_file():
         begun = any((place / "checkpoints").glob("step-*"))
         if not begun:
@@ -96,12 +96,12 @@ def _one_run(
         try:
             finetune(model, task, out=str(place), overrides=changes, resume=begun, report=report, **options)
         except Stopped:
-            raise Stopped("stopped; finished runs are kept. Go on with the same command and --resume") from None
-        shutil.rmtree(place / "checkpoints")  # with optimizer states, three times the size of a model; nobody goes on
+            raise Stopped("stopped; finished runs are kept. Resume with the same command and --resume") from None
+        shutil.rmtree(place / "checkpoints")  # three times the size of a model; not needed any more
     result: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
     data = data_fingerprint(model, options["train"], options.get("dev"), options.get("tokenizer"))
     if (result["settings"], result["data"]) != (changes, data):
-        raise UserError(f"{place} is a run of other settings or data; choose another --out")
+        raise UserError(f"{place} contains a run with other settings or data; choose another --out")
     return {**result, "run": str(place)}
 
 
@@ -110,7 +110,7 @@ def _summary(setting: list[str], found: list[dict[str, Any]]) -> dict[str, Any]:
     scores = [run[primary_metric] if run[primary_metric] is not None else float("nan") for run in found]
     best = max(found, key=lambda run: (run[primary_metric] is not None, run[primary_metric] or 0.0))
     return {
-        "settings": " ".join(setting) or "as the recipe says",
+        "settings": " ".join(setting) or "recipe defaults",
         "judged_by": primary_metric,
         "mean": statistics.fmean(scores),
         "deviation": statistics.stdev(scores) if len(scores) > 1 else 0.0,
@@ -122,7 +122,7 @@ def _summary(setting: list[str], found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _adopt(folder: Path, run: Path) -> None:
-    """Makes the folder itself the model of the best run; its files are linked, not copied."""
+    """Makes the folder itself the best run's model folder; its files are linked, not copied."""
     for path in run.iterdir():
         if path.is_file():
             link_or_copy(path, folder / path.name)

@@ -1,11 +1,12 @@
-"""The jobs of a comparison: pretrainings and fine-tunings, each made once, here or in a process of its own.
+"""The jobs of a comparison: pretraining and fine-tuning runs, each done once, in this process or in one of its own.
 
-In: what to train, on what machine, and how many at once. Out: model folders and results.
+In: what to train, on what device, and how many runs in parallel. Out: model folders and results.
 
 Notable choices
-- A job knows its folder, and what is finished there is read, not made again: so a stopped comparison goes on.
-- A run by the clock has a process of its own. So has every job where several run at once, each with its share of the
-  threads: on a few cores small models make more of one thread each than of all threads in turns (docs/notebook.md).
+- A job has a folder, and a finished job is read from it instead of repeated: so a stopped comparison can be resumed.
+- A run with a time budget has its own process. So does every job if several run in parallel, each with its share of the
+  threads: on a few cores, small models train faster in parallel with one thread each than one after the other with all
+  threads (docs/notebook.md).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from keel.training.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Machine:
-    """Where jobs run, and how many at once; `threads` are those of all together."""
+    """Where jobs run, and how many in parallel; `threads` is the total."""
 
     threads: int | None = None
     device: str = "auto"
@@ -47,16 +48,16 @@ class Machine:
     def check(self) -> None:
         threads = self.threads or default_threads()
         if self.at_once < 1:
-            raise UserError(f"--at-once {self.at_once}: one run at least")
+            raise UserError(f"--at-once {self.at_once}: must be at least 1")
         if self.at_once > threads:
             raise UserError(f"--at-once {self.at_once}: there are only {threads} threads to share; see --threads")
 
     def of_each(self) -> dict[str, Any]:
-        """What a stage is given."""
+        """The options that each job's stage gets."""
         if self.at_once == 1:
             return {"threads": self.threads, "device": self.device, "quiet": self.quiet}
         share = (self.threads or default_threads()) // self.at_once
-        return {"threads": share, "device": self.device, "quiet": True}  # bars of several would overwrite each other
+        return {"threads": share, "device": self.device, "quiet": True}  # several bars would overwrite each other
 
 
 class Job(Protocol):
@@ -64,18 +65,18 @@ class Job(Protocol):
     def title(self) -> str: ...
     @property
     def timed(self) -> bool:
-        """Whether a clock says when it ends."""
+        """Whether it has a time budget."""
 
     @property
     def finished(self) -> bool: ...
     def here(self, machine: dict[str, Any]) -> None:
-        """Does it in this process, or goes on with it."""
+        """Runs or resumes it in this process."""
 
     def command(self, machine: dict[str, Any]) -> list[str]:
-        """The same as arguments of `keel`."""
+        """The same, as arguments of `keel`."""
 
     def tidy(self) -> None:
-        """Removes what nobody needs of a finished one."""
+        """Removes files that are not needed once it is finished."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Pretraining:
         return ["pretrain", self.recipe, *words(self._given() | machine)]
 
     def tidy(self) -> None:
-        shutil.rmtree(self.model / "checkpoints", ignore_errors=True)  # with optimizer states; nobody goes on from here
+        shutil.rmtree(self.model / "checkpoints", ignore_errors=True)  # with optimizer states; not needed any more
 
     def _given(self) -> dict[str, Any]:
         changes = [*self.overrides, f"training.seed={self.seed}"]
@@ -120,7 +121,7 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """Its figures are kept, its model is not: it can be made again."""
+    """Its result is kept, its model is not: it can be trained again."""
 
     model: str
     task: LabelledTask
@@ -155,7 +156,7 @@ class Finetuning:
 
 
 def _begun(out: Path) -> bool:
-    """Whether there is a checkpoint to go on from. If not, the folder is cleared; refused if a run is at work there."""
+    """Whether there is a checkpoint to resume from. If not, the folder is cleared; an error if a run is using it."""
     folder = RunFolder(out)
     if folder.steps():
         return True
@@ -165,17 +166,17 @@ def _begun(out: Path) -> bool:
 
 
 def run_jobs(jobs: Sequence[Job], machine: Machine, say: Callable[[str], None], after: Callable[[], object]) -> None:
-    """Does what is not finished; `after` is called after each."""
+    """Runs the jobs that are not finished; `after` is called after each."""
     for job in jobs:
         if job.finished:
-            job.tidy()  # the last time may have ended before that
+            job.tidy()  # the comparison may have been stopped before that
     todo = [job for job in jobs if not job.finished]
     each, began, ended = machine.of_each(), time.monotonic(), 0
 
     def announced() -> Iterator[Job]:
         for number, job in enumerate(todo, 1):
             spent = time.monotonic() - began
-            left = f"; about {clock(spent / ended * (len(todo) - ended))} left for all" if ended else ""
+            left = f"; about {clock(spent / ended * (len(todo) - ended))} left in total" if ended else ""
             say(f"{number} of {len(todo)}: {job.title}{left}")
             yield job
 
@@ -200,7 +201,7 @@ def run_jobs(jobs: Sequence[Job], machine: Machine, say: Callable[[str], None], 
 
 
 def model_figures(model: Path) -> dict[str, Any]:
-    """What a model folder tells of its making; a folder from elsewhere tells of its size only."""
+    """The training statistics in a model folder; of a model not trained by Keel, only its size is known."""
     records = read_metrics(model / METRICS)[0] if (model / METRICS).is_file() else []
     held_out = [r for r in records if r["kind"] == "evaluation"]
     speeds = [r["tokens_per_second"] for r in records if r["kind"] == "train" and r.get("tokens_per_second")]

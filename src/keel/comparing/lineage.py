@@ -1,19 +1,19 @@
-"""`keel compare lineage`: word2vec, ELMo, translators, BERT and its kin on the same tasks, on the user's own data.
+"""`keel compare lineage`: word2vec, ELMo, translators, BERT and its successors on the same tasks, on the user's data.
 
-In: members (recipes to be trained here, or models that are there), corpora, labelled tasks. Out: a folder with every
-model trained here, every result, `comparison.json`, and a page with scores, costs and learning curves.
+In: members (recipes to train, or trained models), corpora, labelled tasks. Out: a folder with every model trained here,
+every result, `comparison.json`, and a page with scores, costs and learning curves.
 
 Notable choices
-- Each member is used in two ways: `features`, the encoder frozen, a learned mix of its layers read by the same BiLSTM
-  for all; and `tuned`, all weights learning under the task's own head. So a static vector and BERT meet on equal terms
-  once, and each at its best the other time.
-- Members that read whole words get the corpus of words, if there is one; all others the other corpus.
-- A member at its best needs its own learning rate: settings for each way can be for one member alone.
-- All members see the same examples, splits and seeds (those of `keel compare pretraining` for its first models). A dear
-  member may have fewer seeds than the others; the page says how many.
-- With `sizes`, fewer examples are always among more.
-- What is finished is not repeated: --resume goes on, inside a run too, and may ask for more seeds, sizes or ways.
-- Speed and memory are those of a fresh process that answers the development data.
+- Each member is used in two ways: `features`, with a frozen encoder and the same BiLSTM for all, on a learned mix of
+  its layers; and `tuned`, with all weights trained under the task's own head. The first compares static vectors and
+  BERT on equal terms, the second each of them at its best.
+- Members with a vocabulary of words are trained on the corpus of words, if there is one; all others on the other.
+- Members need different learning rates: settings of a way can be given for a single member.
+- All members are trained on the same examples, splits and seeds (those of `keel compare pretraining` for its first
+  models). An expensive member may have fewer seeds than the others; the page shows how many.
+- With `sizes`, a smaller training set is always contained in a larger one.
+- Finished runs are not repeated: --resume continues, also within a run, and may add seeds, sizes or ways.
+- Speed and memory are measured in a fresh process that predicts the development data.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def compare_lineage(
     report: Callable[[str], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains what is not there, runs all tasks, and returns one row of figures for each member and way.
+    """Trains the missing models, runs all tasks, and returns one row of results for each member and way.
 
-    Overrides of a way are `key=value`, or `MEMBER:key=value` for one member; `seeds_of` is for those that are to have
-    another number of seeds. With `at_once` so many runs share the threads."""
+    Overrides of a way are `key=value`, or `MEMBER:key=value` for one member; `seeds_of` sets another
+    number of seeds for some members. `at_once` runs share the threads."""
     say = report or (lambda _: None)
     plan = LineagePlan(
         [Member.parse(given) for given in members],
@@ -91,16 +91,16 @@ def compare_lineage(
     try:
         run_jobs(comparison.pretrainings(), machine, say, lambda: None)
         run_jobs(comparison.tunings(), machine, say, comparison.write)
-        for use in comparison.uses():  # by themselves, for they are timed
+        for use in comparison.uses():  # one at a time, because they are timed
             use.measure_cost(replace(machine, at_once=1), say)
-    except (Stopped, KeyboardInterrupt):  # the latter while answers are timed
-        raise Stopped("stopped; what is finished is kept. Resume with the same command and --resume") from None
+    except (Stopped, KeyboardInterrupt):  # the latter while predictions are timed
+        raise Stopped("stopped; finished runs are kept. Resume with the same command and --resume") from None
     return comparison.write()
 
 
 @dataclass(frozen=True)
 class LineageComparison:
-    """What is to be trained and measured, and what is finished of it."""
+    """The runs of a comparison, and the results of those that are finished."""
 
     plan: LineagePlan
     folder: Path
@@ -137,7 +137,7 @@ class LineageComparison:
         return tunings + [use.of_size(size) for size in plan.sizes for use in uses]
 
     def write(self) -> dict[str, Any]:
-        """Everything that is finished, in `comparison.json` and on the page."""
+        """Writes the results of all finished runs to `comparison.json` and the page."""
         runs = []
         for member in self.plan.members:
             tasks: dict[str, Any] = {}
@@ -157,16 +157,16 @@ _figures = cache(model_figures)  # of models that are finished
 
 @dataclass(frozen=True)
 class Use:
-    """One member doing one task in one way."""
+    """One member, used in one way, on one task."""
 
     member: str
     way: str
-    task: LabelledTask  # as this member does it in this way
+    task: LabelledTask  # with the settings of this member and way
     model: str
     place: Path
 
     def turn(self, number: int) -> Finetuning:
-        return self._tuning(f"turn {number}", str(number), f"training.seed={1000 + number}")
+        return self._tuning(f"run {number}", str(number), f"training.seed={1000 + number}")
 
     def of_size(self, size: int) -> Finetuning:
         return self._tuning(f"{size} examples", f"of-{size}", "training.seed=1001", f"training.examples={size}")
@@ -180,7 +180,7 @@ class Use:
         return self.place / f"{self.task.name}-{self.way}-cost.json"
 
     def found(self, plan: LineagePlan) -> dict[str, Any]:
-        """The results that are finished: with all examples, by number of examples, and the cost of an answer."""
+        """The finished results: with all examples, by number of examples, and the cost of predictions."""
         wanted = {"all": [self.turn(number) for number in range(1, plan.seeds(self.member) + 1)]}
         wanted |= {str(size): [self.of_size(size)] for size in plan.sizes}
         found: dict[str, Any] = {
@@ -191,10 +191,10 @@ class Use:
         return found | ({"cost": json.loads(self.cost_file.read_text("utf-8"))} if self.cost_file.is_file() else {})
 
     def measure_cost(self, machine: Machine, say: Callable[[str], None]) -> None:
-        """Texts a second and the largest memory of a process that answers the development data."""
+        """Measures texts per second and peak memory of a process that predicts the development data."""
         if self.cost_file.is_file():
             return
-        say(f"{self.task.name}, {self.way}, the cost of answers: {self.member}")
+        say(f"{self.task.name}, {self.way}, cost of predictions: {self.member}")
         kept = self.place / "kept"
         shutil.rmtree(kept, ignore_errors=True)
         given = [*self.task.overrides, "training.examples=64", "training.epochs=1"]
@@ -206,21 +206,21 @@ class Use:
         shutil.rmtree(kept)
         if done.returncode:
             said = done.stderr.strip()[-300:]
-            raise UserError(f"{self.model}: its answers to {self.task.dev} could not be timed: {said}")
+            raise UserError(f"{self.model}: predictions for {self.task.dev} could not be timed: {said}")
         write_file(self.cost_file, json.dumps(json.loads(done.stdout)))
 
 
 def _check(plan: LineagePlan) -> None:
     names = [member.name for member in plan.members]
     if len(names) < 2 or len(set(names)) < len(names):
-        raise UserError("a comparison needs two members at least, of different names")
+        raise UserError("a comparison needs at least two members with different names")
     if not plan.tasks:
-        raise UserError("a lineage is compared on tasks: give --task NAME=KIND:TRAIN:DEV")
+        raise UserError("there is no task to compare on: give --task NAME=KIND:TRAIN:DEV")
     if not plan.ways or len(set(plan.ways)) < len(plan.ways):
-        raise UserError(f"say how members are used: {', '.join(WAYS)}, or both")
+        raise UserError(f"--ways: give {', '.join(WAYS)}, or both, each once")
     for way in plan.ways:
         if way not in WAYS:
-            raise UserError(f"there is no way '{way}' to use an encoder; choose from {', '.join(WAYS)}")
+            raise UserError(f"--ways: there is no '{way}'; choose from {', '.join(WAYS)}")
     check_tasks(plan.tasks)
     for way, settings in plan.settings.items():
         for strange in {owner_of(s) for s in settings} - {None, *names}:
@@ -229,7 +229,7 @@ def _check(plan: LineagePlan) -> None:
         if name not in names:
             raise UserError(f"--seeds-of {name}=...: there is no member of that name")
         if count < 1:
-            raise UserError(f"--seeds-of {name}={count}: one seed at least")
+            raise UserError(f"--seeds-of {name}={count}: must be at least 1")
     check_tasks([plan.task(task, way, name) for task in plan.tasks for way in plan.ways for name in names], same=True)
     for member in plan.members:
         if member.folder:
@@ -238,7 +238,7 @@ def _check(plan: LineagePlan) -> None:
         assert member.recipe is not None
         if plan.budget is None:
             raise UserError(
-                f"{member.name} is to be trained here: say for how long (--budget 15m), or give NAME=FOLDER"
+                f"{member.name} is a recipe to train: give --budget, such as 15m, or a trained model as NAME=FOLDER"
             )
         recipes.load(member.recipe, [*plan.overrides, f"training.budget={plan.budget}"])
         Corpus.open(Path(_corpus_for(member, plan)))
@@ -247,12 +247,12 @@ def _check(plan: LineagePlan) -> None:
 def _corpus_for(member: Member, plan: LineagePlan) -> str:
     chosen = (plan.words_corpus if member.reads_words else None) or plan.corpus
     if chosen is None:
-        raise UserError(f"{member.name} is to be trained here: give --corpus, or NAME=FOLDER")
+        raise UserError(f"{member.name} is a recipe to train: give --corpus, or a trained model as NAME=FOLDER")
     return chosen
 
 
 def _rows(plan: LineagePlan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each member and way; the best mean of all tasks first."""
+    """One row for each member and way; the best mean over all tasks first."""
     rows = []
     for run in runs:
         for way in plan.ways:

@@ -1,6 +1,6 @@
 """The page of `keel compare lineage`: scores, costs, labels, and curves.
 
-In: the plan of a comparison and what is finished of it. Out: `report.html`, whole at any time.
+In: the plan of a comparison and its finished results. Out: `report.html`, rewritten after each run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def write_page(folder: Path, plan: LineagePlan, result: dict[str, Any]) -> None:
     rows, runs = result["rows"], result["runs"]
     names = [task.name for task in plan.tasks]
     table = Table(
-        "Members, the best first",
+        "Members, best first",
         ["member", "used as", *names, "mean", "seeds"],
         [
             [
@@ -32,14 +32,14 @@ def write_page(folder: Path, plan: LineagePlan, result: dict[str, Any]) -> None:
             ]
             for row in rows
         ],
-        "The primary_metric figure on the development data, mean and standard deviation over the seeds. "
-        "features: the encoder frozen, a learned mix of its layers read by a BiLSTM. tuned: everything learns.",
+        "The primary metric on the development data, mean and standard deviation over the seeds. features: frozen "
+        "encoder, a BiLSTM on a learned mix of its layers. tuned: all weights are trained.",
     )
     cost = Table(
-        "What they cost",
+        "Cost",
         [
             *("member", "parameters", "training minutes", "tokens seen", "used as", "task"),
-            *("task seconds", "answers/s", "memory MB"),
+            *("task seconds", "predictions/s", "memory MB"),
         ],
         [
             [
@@ -58,11 +58,11 @@ def write_page(folder: Path, plan: LineagePlan, result: dict[str, Any]) -> None:
             for way in plan.ways
             if {"cost", "all"} <= found.get(way, {}).keys()
         ],
-        "task seconds: to learn the task from all examples, the median of the seeds. Answers per second and memory are "
-        "those of a fresh process, over the development data. All on this machine.",
+        "task seconds: fine-tuning on all examples, median over the seeds. Predictions per second and peak memory: a "
+        "fresh process on the development data. All on this machine.",
     )
     tables = [table, cost, *_label_tables(plan, runs)]
-    write_comparison(folder, f"A lineage of {len(plan.members)}", _charts(plan, runs), tables, _facts(plan))
+    write_comparison(folder, f"Lineage of {len(plan.members)} members", _charts(plan, runs), tables, _facts(plan))
 
 
 def _label_tables(plan: LineagePlan, runs: list[dict[str, Any]]) -> list[Table]:
@@ -115,13 +115,13 @@ def _facts(plan: LineagePlan) -> dict[str, Any]:
     return {
         "corpus": plan.corpus,
         "corpus of words": plan.words_corpus,
-        "trained for": plan.budget,
+        "pretraining time": plan.budget,
         "members": [m.name + (f": {m.folder}" if m.folder else "") for m in plan.members],
-        "seeds of each task": plan.task_seeds,
-        "seeds of some members": [f"{name}: {count}" for name, count in plan.seeds_of.items()] or None,
-        "sizes": plan.sizes or None,
-        "runs at once": plan.at_once,
-        "changed for all": plan.overrides or None,
-        **{f"changed for {way}": settings for way, settings in plan.settings.items() if settings and way in plan.ways},
+        "seeds per task": plan.task_seeds,
+        "seeds of single members": [f"{name}: {count}" for name, count in plan.seeds_of.items()] or None,
+        "training set sizes": plan.sizes or None,
+        "parallel runs": plan.at_once,
+        "settings for all": plan.overrides or None,
+        **{f"settings for {way}": settings for way, settings in plan.settings.items() if settings and way in plan.ways},
         "tasks": [f"{t.name}: {t.kind} {t.train} -> {t.dev} {' '.join(t.overrides)}".strip() for t in plan.tasks],
     }

@@ -1,6 +1,6 @@
-"""What `keel compare lineage` is to do: its members, the ways they are used, the tasks.
+"""The plan of `keel compare lineage`: its members, the ways they are used, the tasks.
 
-In: what the user gave. Out: a value that is written beside the results, and that a resumed comparison must have too.
+In: the user's arguments. Out: a value that is saved with the results; a resumed comparison must have the same.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FEATURES = (
     "encoder.bilstm={cells: 128}",
     "encoder.dropout=null",
     "training.learning_rate=1e-3",
-    "training.epochs=8",  # a BiLSTM starts from nothing
+    "training.epochs=8",  # the BiLSTM starts from fresh weights
 )
 WAYS = {"features": FEATURES, "tuned": ()}
 
 
 @dataclass(frozen=True)
 class Member:
-    """`NAME=FOLDER`: a model that is there; or the name of a recipe, or its file: one to be trained here."""
+    """`NAME=FOLDER`, a trained model; or the name or file of a recipe to train."""
 
     name: str
     folder: str | None = None
@@ -43,7 +43,7 @@ class Member:
 
     @property
     def reads_words(self) -> bool:
-        """Whether it is made for whole words."""
+        """Whether its vocabulary consists of words, not of word pieces."""
         if self.folder:
             config = load_model(self.folder).learner.backbone.config
         else:
@@ -65,12 +65,12 @@ class LineagePlan:
     tasks: list[LabelledTask] = field(default_factory=list)
     settings: dict[str, list[str]] = field(default_factory=dict)  # by way
     seeds_of: dict[str, int] = field(default_factory=dict)  # by member, where not `task_seeds`
-    at_once: int = 1  # several share the machine
+    at_once: int = 1  # parallel runs, which share the threads
 
     def seeds(self, member: str) -> int:
         return self.seeds_of.get(member, self.task_seeds)
 
     def task(self, task: LabelledTask, way: str, member: str) -> LabelledTask:
-        """As this member does it in this way: what is said of the task stands above what the way brings along."""
+        """The task with the settings for this way and member; the task's own override the defaults of the way."""
         mine = settings_for(member, self.settings.get(way, []))
         return replace(task, overrides=(*WAYS[way], *task.overrides, *mine))

@@ -1,9 +1,9 @@
-"""Commands of `keel` in processes of their own, one after the other or several at once.
+"""Runs `keel` commands in child processes, one after the other or several in parallel.
 
-In: commands. Out: nothing but what they write; `Stopped` if one was stopped and saved itself.
+In: commands. Out: the files that they write; raises `Stopped` if one was stopped and has saved its state.
 
-Why: pretrainings that shared one process went from 10,000 to 6,500 tokens a second; a fresh process had 8,500 again.
-The cause is not known, and part of it may have been the machine; this way no run inherits anything from another.
+Why: several pretraining runs in one process slowed down from 10,000 to 6,500 tokens per second; a fresh process had
+8,500 again. The cause is not known, and part of it may have been the machine; separate processes share no state.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 
 from keel.errors import Stopped, UserError
 
-INTERRUPTED = (130, -signal.SIGINT)  # exit codes when Ctrl-C came before there was anything to save
-# Ctrl-C while it is still importing ends it without a word.
+INTERRUPTED = (130, -signal.SIGINT)  # exit codes if Ctrl-C came before there was anything to save
+# Ctrl-C while it is still importing ends it without a traceback.
 CODE = (
     "import signal as s; s.signal(s.SIGINT, s.SIG_DFL); from keel.cli.main import main; "
     "s.signal(s.SIGINT, s.default_int_handler); main()"
 )
 PASSED_ON = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-LOOK_AGAIN = 0.1  # seconds
+LOOK_AGAIN = 0.1  # seconds between polls
 
 
 @dataclass(frozen=True)
 class Command:
-    """`keel ARGUMENTS`. `finished` tells afterwards whether it did all of it, or was stopped and saved itself; `ended`
-    is called if it did."""
+    """`keel ARGUMENTS`. `finished` returns whether it ran to its end; if not, it was stopped and has saved its state.
+    `ended` is called if it ran to its end."""
 
     title: str
     arguments: list[str]
@@ -42,7 +42,7 @@ class Command:
 
 
 def words(options: Mapping[str, Any]) -> list[str]:
-    """A stage's arguments as the command line has them."""
+    """A stage's arguments as command-line options."""
     found = []
     for name, value in options.items():
         if name == "overrides":
@@ -55,59 +55,59 @@ def words(options: Mapping[str, Any]) -> list[str]:
 
 
 def run_apart(commands: Iterable[Command], at_once: int = 1) -> None:
-    """Runs them all, their progress and their errors shown on stderr as ever.
+    """Runs all commands; they print their progress and errors on stderr.
 
-    A command is taken from `commands` when its turn has come."""
-    waiting, lanes = iter(commands), _Lanes()
-    with _passing_on_signals(lanes):
+    A command is taken from `commands` only when it is about to start."""
+    waiting, children = iter(commands), _Children()
+    with _passing_on_signals(children):
         try:
             while True:
-                while len(lanes.running) < at_once and not lanes.told and (command := next(waiting, None)):
-                    lanes.start(command)
-                if not lanes.running:
+                while len(children.running) < at_once and not children.stopping and (command := next(waiting, None)):
+                    children.start(command)
+                if not children.running:
                     break
-                for command, code in lanes.ended():
+                for command, code in children.ended():
                     if command.finished():
                         command.ended()
-                    elif lanes.told or code in (0, *INTERRUPTED):
-                        lanes.tell()  # whoever stopped one meant all
+                    elif children.stopping or code in (0, *INTERRUPTED):
+                        children.tell()  # if one is stopped, all are
                     else:
                         raise _failure(command, code)
         finally:
-            lanes.end()
-    if lanes.told:
+            children.end()
+    if children.stopping:
         raise Stopped("stopped")
 
 
 @dataclass
-class _Lanes:
-    """The commands under way. In sessions of their own they hear no Ctrl-C: they are told here, once."""
+class _Children:
+    """The running children. Ctrl-C does not reach them, because they have their own sessions: `tell` passes it on."""
 
     running: dict[subprocess.Popen[bytes], Command] = field(default_factory=dict)
-    told: bool = False
+    stopping: bool = False
 
     def start(self, command: Command) -> None:
         words = [sys.executable, "-c", CODE, *command.arguments]
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
         self.running[child] = command
-        if self.told:  # while it was being started
+        if self.stopping:  # a stop was requested while it was starting
             child.send_signal(signal.SIGINT)
 
     def tell(self) -> None:
-        if not self.told:
-            self.told = True
+        if not self.stopping:
+            self.stopping = True
             for child in self.running:
                 child.send_signal(signal.SIGINT)
 
     def ended(self) -> Iterator[tuple[Command, int]]:
-        """Waits until one has ended at least; each with its exit code."""
+        """Waits until at least one has ended; yields each with its exit code."""
         while not (over := [child for child in self.running if child.poll() is not None]):
             time.sleep(LOOK_AGAIN)
         for child in over:
             yield self.running.pop(child), child.returncode
 
     def end(self) -> None:
-        """This process fails; the others save themselves."""
+        """Ends the children that are still running, because this process failed; they save their state."""
         for child in self.running:
             child.terminate()
         for child in self.running:
@@ -116,18 +116,18 @@ class _Lanes:
 
 def _failure(command: Command, code: int) -> UserError:
     if code < 0:
-        return UserError(f"{command.title}: killed by signal {-code}; --resume goes on from what was saved")
-    return UserError(f"{command.title}: failed, as said above; what is finished is kept")
+        return UserError(f"{command.title}: killed by signal {-code}; --resume continues from the last checkpoint")
+    return UserError(f"{command.title}: failed (see the error above); finished runs are kept")
 
 
 @contextlib.contextmanager
-def _passing_on_signals(lanes: _Lanes) -> Iterator[None]:
-    """Those that would end this process (`nohup` may have taken one out) tell the commands to save."""
+def _passing_on_signals(children: _Children) -> Iterator[None]:
+    """Signals that would end this process (not those that `nohup` ignores) make the children save and stop."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda *_: lanes.tell()) for number in heard}
+    handled = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: children.tell()) for number in handled}
     try:
         yield
     finally:

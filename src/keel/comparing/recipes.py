@@ -1,16 +1,15 @@
-"""`keel compare pretraining`: several recipes, one corpus, the same wall-clock or the same tokens, the same tasks.
+"""`keel compare pretraining`: several recipes, the same corpus, the same time or number of tokens, the same tasks.
 
-In: recipes, a corpus, what each may spend, seeds, and labelled tasks. Out: a folder with every pretrained model, every
-fine-tuning's result, `comparison.json`, and a page that ranks and plots them.
+In: recipes, a corpus, a budget for each, seeds, and labelled tasks. Out: a folder with every pretrained model, every
+fine-tuning result, `comparison.json`, and a page that ranks and plots them.
 
 Notable choices
-- Recipes take turns within a seed, so that a machine that slows down slows all of them; and all are pretrained before
-  any is fine-tuned, for only pretraining is measured by the clock. All are fine-tuned once before any is a second time.
-- What is finished is not repeated: the same command with --resume goes on where it was stopped, inside a run too. More
-  seeds may be asked for than before.
+- Recipes alternate within a seed, so that a machine that slows down slows all of them. All are pretrained before any is
+  fine-tuned, because only pretraining has a time budget; and all are fine-tuned once before any is a second time.
+- Finished runs are not repeated: the same command with --resume continues, also within a run, and may add seeds.
 - Recipes are ranked by the mean of their tasks' primary metrics, each a mean over seeds. Held-out losses are shown but
-  not ranked by: they answer different questions (15 % hidden tokens, whole words, the next token). With an
-  `eval_recipe` all recipes that have its objectives answer the same one, on the same rows with the same masks.
+  not used for ranking: they measure different things (masked tokens, masked words, the next token). With an
+  `eval_recipe`, all recipes that have its objectives are evaluated on the same rows with the same masks.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from keel.reporting.report import write_comparison
 from keel.reporting.svg import Series
 
 PLAN, RESULTS, MODEL = "plan.json", "comparison.json", "model"
-SOURCES = "sources"  # the plan's key for what the comparison rests on
+SOURCES = "sources"  # the plan's key for the fingerprints of its data and models
 GROWS = ("seeds", "task_seeds", "seeds_of", "sizes", "ways")
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Everything that decides about a comparison's figures."""
+    """Everything that determines the results of a comparison."""
 
     recipes: list[str]
     corpus: str
@@ -52,7 +51,7 @@ class ComparisonPlan:
     task_seeds: int
     overrides: list[str] = field(default_factory=list)
     tasks: list[LabelledTask] = field(default_factory=list)
-    at_once: int = 1  # several share the machine
+    at_once: int = 1  # parallel runs, which share the threads
 
 
 def compare_pretraining(
@@ -74,10 +73,10 @@ def compare_pretraining(
     report: Callable[[str], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains and judges all recipes, and returns one row of figures for each, the best first.
+    """Trains and evaluates all recipes, and returns one row of results for each, best first.
 
-    `eval_recipe` is a recipe whose held-out rows and masks are used for all: the losses can then be compared. With
-    `at_once` so many runs share the threads.
+    `eval_recipe` is a recipe whose held-out rows and masks are used for all: the losses can then be compared.
+    `at_once` runs share the threads.
     """
     say = report or (lambda _: None)
     overrides = [*overrides, *([f"data.eval_recipe={eval_recipe}"] if eval_recipe else [])]
@@ -97,7 +96,7 @@ def compare_pretraining(
     figures = cache(model_figures)
 
     def keep() -> dict[str, Any]:
-        """Everything that is finished."""
+        """Writes and returns the results of all finished runs."""
         runs = []
         for made in (one for one in pretrainings if one.finished):
             mine = {task.name: [_tuning(made, task, turn) for turn in turns] for task in tasks}
@@ -113,23 +112,23 @@ def compare_pretraining(
         run_jobs(pretrainings, machine, say, keep)
         run_jobs(tunings, machine, say, keep)
     except Stopped:
-        raise Stopped("stopped; what is finished is kept. Go on with the same command and --resume") from None
+        raise Stopped("stopped; finished runs are kept. Resume with the same command and --resume") from None
     return keep()
 
 
 def _tuning(made: Pretraining, task: LabelledTask, turn: int) -> Finetuning:
-    title = f"{task.name}, turn {turn}: {made.recipe}, seed {made.seed}"
+    title = f"{task.name}, run {turn}: {made.recipe}, seed {made.seed}"
     changes = (f"training.seed={1000 * made.seed + turn}",)
     return Finetuning(str(made.model), task, changes, made.model.parent / f"{task.name}-{turn}", title)
 
 
 def _check(plan: ComparisonPlan) -> None:
     if len(plan.recipes) < 2 or len(set(plan.recipes)) < len(plan.recipes):
-        raise UserError("a comparison needs two different recipes at least")
+        raise UserError("a comparison needs at least two different recipes")
     if (plan.budget is None) == (plan.tokens is None):
-        raise UserError("say what each recipe may spend: --budget 15m, or --tokens 20000000")
+        raise UserError("give one budget for all recipes: --budget 15m, or --tokens 20000000")
     if len({_slug(name) for name in plan.recipes}) < len(plan.recipes):
-        raise UserError("two recipe files have the same name; results could not be told apart")
+        raise UserError("two recipe files have the same name; rename one, because results are stored by name")
     Corpus.open(Path(plan.corpus))
     for name in plan.recipes:
         given = [f"training.budget={plan.budget}"] if plan.budget else []
@@ -138,7 +137,7 @@ def _check(plan: ComparisonPlan) -> None:
 
 
 def sources(tasks: Sequence[LabelledTask], corpora: Sequence[str], models: Sequence[str | None] = ()) -> dict[str, str]:
-    """What a comparison rests on, by path: fingerprints of the tasks' files, the corpora and the given models."""
+    """Fingerprints, by path, of the data and models of a comparison: the tasks' files, corpora and trained models."""
     files = {path for task in tasks for given in (task.train, task.dev) for path in files_of(given)}
     found = {path: sha256(Path(path)) for path in sorted(files)}
     found |= {path: Corpus.open(Path(path), verify=False).fingerprint for path in set(corpora)}
@@ -146,33 +145,33 @@ def sources(tasks: Sequence[LabelledTask], corpora: Sequence[str], models: Seque
 
 
 def begin_comparison(folder: Path, plan: dict[str, Any], rests_on: dict[str, str], resume: bool) -> None:
-    """Makes the folder, or checks that it holds the same comparison; how often things are done may have changed."""
+    """Creates the folder, or checks that it contains the same comparison; seeds, sizes and ways may differ."""
     path, content = folder / PLAN, json.dumps({**plan, SOURCES: rests_on}, indent=2)
     if not path.is_file():
         if resume:
-            raise UserError(f"{folder}: there is no comparison to go on with; start without --resume")
+            raise UserError(f"{folder}: there is no comparison to resume; start without --resume")
         check_free(folder)
     elif resume:
         _check_same(folder, path.read_text(encoding="utf-8"), content)
     else:
-        raise UserError(f"{folder} already holds a comparison; add --resume to go on with it")
+        raise UserError(f"{folder} already contains a comparison; add --resume to continue it")
     folder.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
 
 
 def _check_same(folder: Path, before: str, now: str) -> None:
-    """More of the same leaves what is finished as it is; all else must be as it was."""
+    """Seeds, sizes and ways may be added; everything else must be the same."""
     try:
         then, plan = json.loads(before), json.loads(now)
     except ValueError:
         raise UserError(f"{folder / PLAN}: damaged; choose another --out") from None
     if any(then.get(key) != value for key, value in plan.items() if key not in (*GROWS, SOURCES)):
-        raise UserError(f"{folder} holds a comparison of other members, data or settings; choose another --out")
+        raise UserError(f"{folder} contains a comparison of other members, data or settings; choose another --out")
     for source, known in then.get(SOURCES, {}).items():
         if plan[SOURCES].get(source) != known:
             raise UserError(
-                f"{source} has changed since the comparison in {folder} began; results of old and new data cannot be "
-                "put together. Restore it, or choose another --out"
+                f"{source} has changed since the comparison in {folder} began; results on old and new data cannot be "
+                "combined. Restore it, or choose another --out"
             )
 
 
@@ -181,7 +180,7 @@ def _slug(name: str) -> str:
 
 
 def _rank(plan: ComparisonPlan, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each recipe: means over seeds and deviations; the best mean of all tasks first."""
+    """One row for each recipe: means and deviations over seeds; the best mean over all tasks first."""
     rows = []
     for name in plan.recipes:
         mine = [run for run in runs if run["recipe"] == name]
@@ -196,7 +195,7 @@ def _rank(plan: ComparisonPlan, runs: list[dict[str, Any]]) -> list[dict[str, An
         row["tasks"] = {}
         for task in plan.tasks:
             results = [result for run in mine for result in run["tasks"].get(task.name, [])]
-            if not results:  # not yet
+            if not results:  # not finished yet
                 continue
             scores = [r[r["primary_metric"]] for r in results if r[r["primary_metric"]] is not None]
             nothing = sum(r["learned_nothing"] for r in results)
@@ -206,16 +205,16 @@ def _rank(plan: ComparisonPlan, runs: list[dict[str, Any]]) -> list[dict[str, An
         means = [row["tasks"].get(task.name, {}).get("mean") for task in plan.tasks]
         row["mean_score"] = statistics.fmean(means) if means and None not in means else None
         rows.append(row)
-    return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))  # one that is not a number comes last
+    return sorted(rows, key=lambda row: -(row["mean_score"] or 0.0))  # rows without a mean come last
 
 
 def primary_scores(results: Sequence[dict[str, Any]]) -> list[float]:
-    """The primary metrics that are numbers."""
+    """The primary metrics, without those that are undefined."""
     return [result[result["primary_metric"]] for result in results if result[result["primary_metric"]] is not None]
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Figures that are not numbers were left out; if none is one, there is no mean."""
+    """Mean, standard deviation and count; the mean of no values is None."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return {"mean": statistics.fmean(values) if values else None, "deviation": deviation, "count": len(values)}
 
@@ -226,11 +225,11 @@ def _write_page(folder: Path, plan: ComparisonPlan, result: dict[str, Any]) -> N
     spent = plan.budget or f"{plan.tokens:,} tokens"
     facts = {
         "corpus": plan.corpus,
-        "spent by each": spent,
+        "budget per recipe": spent,
         "seeds": plan.seeds,
-        "seeds of each task": plan.task_seeds,
-        "runs at once": plan.at_once,
-        "changed for all": plan.overrides or None,
+        "seeds per task": plan.task_seeds,
+        "parallel runs": plan.at_once,
+        "settings for all": plan.overrides or None,
         "tasks": [f"{t.name}: {t.kind} {t.train} -> {t.dev} {' '.join(t.overrides)}".strip() for t in plan.tasks]
         or None,
     }
@@ -241,7 +240,7 @@ def _write_page(folder: Path, plan: ComparisonPlan, result: dict[str, Any]) -> N
 
 def _score_table(plan: ComparisonPlan, rows: list[dict[str, Any]], losses: list[str]) -> Table:
     return Table(
-        "Recipes, the best first" if plan.tasks else "Recipes",
+        "Recipes, best first" if plan.tasks else "Recipes",
         ["recipe", *(f"{t.name}" for t in plan.tasks), *(["mean"] if plan.tasks else []), *losses],
         [
             [
@@ -253,14 +252,14 @@ def _score_table(plan: ComparisonPlan, rows: list[dict[str, Any]], losses: list[
             for row in rows
         ],
         "Tasks: the primary metric on the development data, mean and standard deviation over all runs. Losses of "
-        "different objectives cannot be compared, nor those of different masks, unless one recipe evaluates all.",
+        "different objectives cannot be compared, nor losses with different masks, unless --eval-recipe is given.",
     )
 
 
 def _cost_table(rows: list[dict[str, Any]]) -> Table:
     columns = ["recipe", "parameters", "tokens/s", "tokens seen", "minutes"]
     return Table(
-        "What they cost",
+        "Cost",
         columns,
         [
             [
@@ -287,7 +286,7 @@ def _loss_charts(plan: ComparisonPlan, runs: list[dict[str, Any]], losses: list[
 
 
 def _score_charts(plan: ComparisonPlan, rows: list[dict[str, Any]]) -> list[Any]:
-    """The tasks' scores over the tokens seen."""
+    """The tasks' scores by tokens seen."""
     charts = []
     for task in plan.tasks:
         done = [(row, row["tasks"][task.name]) for row in rows if task.name in row["tasks"]]
@@ -308,7 +307,7 @@ def _colour(plan: ComparisonPlan, name: str) -> int:
 
 
 def shown(spread: dict[str, Any]) -> str:
-    """A mean with its deviation, as people write it."""
+    """A mean with its standard deviation, formatted."""
     if spread["mean"] is None:
         return "not a number"
     mean = f"{spread['mean']:.4f}"

@@ -1,6 +1,6 @@
-"""The tasks of a comparison, as people name them.
+"""The tasks of a comparison, as given on the command line.
 
-In: `NAME=KIND:TRAIN:DEV`, and settings for all or for one. Out: tasks whose recipes and files are there.
+In: `NAME=KIND:TRAIN:DEV`, and settings for all or for one. Out: tasks whose settings and files are checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LabelledTask:
 
 
 def is_name(name: str) -> bool:
-    """Whether something can be called so, its folder too."""
+    """Whether this can be a name, also of a folder."""
     return bool(re.fullmatch(r"\w[\w.-]*", name))
 
 
@@ -47,13 +47,13 @@ def owner_of(setting: str) -> str | None:
 
 
 def settings_for(name: str, settings: Sequence[str]) -> list[str]:
-    """Those for all, and behind them, so that they win, those for this one."""
+    """The settings for all, followed by those for this one, which override them."""
     mine = [s.removeprefix(f"{name}:") for s in settings if owner_of(s) == name]
     return [s for s in settings if owner_of(s) is None] + mine
 
 
 def check_tasks(tasks: Sequence[LabelledTask], same: bool = False) -> None:
-    """That settings are known and files can be read. `same`: they are tasks that were checked, with other settings."""
+    """Checks that settings are valid and files can be read. `same`: checks the settings only."""
     if not same and len({task.name for task in tasks}) < len(tasks):
         raise UserError("two tasks have the same name")
     for task in tasks:
@@ -61,6 +61,6 @@ def check_tasks(tasks: Sequence[LabelledTask], same: bool = False) -> None:
         if same:
             continue
         try:
-            read_labelled(recipe, task.train, task.dev)  # trouble in a file is told now, not after hours
+            read_labelled(recipe, task.train, task.dev)  # report problems in a file now, not after hours of training
         except UserError as error:
             raise UserError(f"--task {task.name}: {error}") from None

@@ -1,1 +1,1 @@
-"""Tokenised documents on disk, and the order in which a run reads them. Knows nothing of objectives."""
+"""Tokenised documents on disk, and the order in which a run reads them. Independent of objectives."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -39,6 +38,7 @@ from keel import __version__, folders
 from keel.corpus.encode import Tokens, encode_here, encode_in_processes
 from keel.corpus.store import INFO, JOURNAL, REJECTED, TOKENIZER, CorpusWriter, Encoded
 from keel.errors import UserError
+from keel.locks import LOCK, locked
 from keel.text.readers import Piece, find_files, read
 from keel.tokenizers import chinese
 from keel.tokenizers.library import LibraryTokenizer
@@ -64,7 +64,7 @@ class BuildProgress:
 
 
 class PieceRecord(NamedTuple):
-    """What this process keeps about a piece while a worker has its text."""
+    """Metadata of a piece, kept in this process while a worker has its text."""
 
     file: int
     ordinal: int
@@ -100,7 +100,7 @@ def build(
     if language not in LANGUAGES:
         raise UserError(f"language = '{language}'; choose one of {', '.join(LANGUAGES)}")
     if not 0 <= held_out <= 1:
-        raise UserError(f"held_out = {held_out}; give a share between 0 and 1")
+        raise UserError(f"held_out = {held_out}; give a fraction between 0 and 1")
     if workers is not None and workers < 1:
         raise UserError(f"workers = {workers}; give at least 1")
     paths = find_files([str(file) for file in files])
@@ -120,8 +120,8 @@ def build(
             journal = _find_journal(out, task)
             pieces = read(paths, documents, column, tuple(journal["cursor"]) if journal else (0, 0))
             if journal is None:  # errors in the arguments have been raised by now, before anything is written
-                settled, pieces = _settle_language(language, pieces, tokenizer)
-                journal = {"task": _identity(task), "language": settled, "writer": None}
+                resolved, pieces = _settle_language(language, pieces, tokenizer)
+                journal = {"task": _identity(task), "language": resolved, "writer": None}
                 journal |= {"cursor": [0, 0], "read_before": 0, "kept": 0, "rejected": {}}
                 folders.write_file(out / JOURNAL, json.dumps(journal))
             return _Build(paths, tokenizer, out, task, journal, report).run(pieces, workers)
@@ -205,7 +205,7 @@ class _Build:
             writer.drop()
 
     def _save(self) -> None:
-        """Syncs the data first, then writes the journal that relies on them."""
+        """Syncs the data first, then writes the journal that refers to it."""
         self.journal["writer"] = self.writer.sync()
         self.journal["rejected"] = dict(self.rejected)
         folders.write_file(self.out / JOURNAL, json.dumps(self.journal))
@@ -233,7 +233,7 @@ class _Build:
         return _seal(self.out)
 
     def _nothing_kept(self) -> UserError:
-        """An error that says why; also removes the folder, so that it does not block the next attempt."""
+        """An error with the reason; also removes the folder, so that it does not block the next attempt."""
         (kind, count), *_ = self.rejected.most_common(1)
         with (self.out / REJECTED).open(encoding="utf-8") as lines:
             example = next(line for line in map(json.loads, lines) if line["reason"].partition(":")[0] == kind)
@@ -299,17 +299,10 @@ def _alone_in(out: Path) -> Iterator[None]:
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; give --out a folder")
     out.mkdir(parents=True, exist_ok=True)
-    handle = os.open(out, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{out}: another build is writing here; wait for it or choose another --out") from None
-        except OSError:
-            pass  # some network file systems cannot lock a folder; there the user has to take care
-        yield
+        with locked(out):
+            yield
     finally:
-        os.close(handle)
         with contextlib.suppress(OSError):
             out.rmdir()  # succeeds only if nothing was written
 
@@ -327,8 +320,7 @@ def _is_written(out: Path, task: dict[str, Any]) -> bool:
 
 def _seal(out: Path) -> dict[str, Any]:
     """Writes the manifest, which turns the folder into a corpus; returns the account."""
-    for leftover in out.glob(f"{folders.TEMPORARY}*"):
-        leftover.unlink()
+    folders.remove_temporary(out)
     folders.write_manifest(out, {"keel": __version__, "verb": "corpus build"})
     account: dict[str, Any] = _load(out / INFO)["account"]
     return account
@@ -337,7 +329,7 @@ def _seal(out: Path) -> dict[str, Any]:
 def _find_journal(out: Path, task: dict[str, Any]) -> dict[str, Any] | None:
     """The journal of an interrupted build of the same task; None in an empty folder."""
     if not (out / JOURNAL).is_file():
-        if any(not path.name.startswith(folders.TEMPORARY) for path in out.iterdir()):
+        if any(not path.name.startswith((folders.TEMPORARY, LOCK)) for path in out.iterdir()):
             raise UserError(f"{out}: not empty, and not a corpus; choose another --out")
         return None
     journal = _load(out / JOURNAL)
@@ -351,8 +343,8 @@ def _find_journal(out: Path, task: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _identity(task: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal for a build to be resumed. The list of files is hashed: it may be long, and the journal is
-    written often."""
+    """The settings that must be equal for a build to be resumed. The list of files is hashed: it may be long, and the
+    journal is written often."""
     files = [(file["path"], file["bytes"], Path(file["path"]).stat().st_mtime_ns) for file in task["files"]]
     return task | {"files": hashlib.sha256(json.dumps(files).encode()).hexdigest()}
 

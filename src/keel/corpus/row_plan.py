@@ -1,4 +1,4 @@
-"""Rows before their tokens are read: token ranges of a corpus, and the answers a packer knows about them.
+"""Rows before their tokens are read: token ranges of a corpus, and the labels that the packer drew.
 
 In: documents, from a stream. Out: a `RowPlan`, made by a packer (one file each in `packers/`). A planned row is a
 handful of numbers: no token is read until a batch needs it.
@@ -69,7 +69,7 @@ class Packer(ABC):
 
 
 def target_length(room: int, short_seq_prob: float, random: np.random.Generator) -> int:
-    """The number of tokens to fill a row with: the whole room, or with `short_seq_prob` a random smaller number."""
+    """The number of tokens to fill a row with: `room`, or with probability `short_seq_prob` a random smaller number."""
     return int(random.integers(2, room + 1)) if random.random() < short_seq_prob else room
 
 

@@ -1,4 +1,4 @@
-"""The corpus on disk. No other file knows its format.
+"""The corpus on disk. Its format is defined only here.
 
 In: tokenised sentences and document ends, in order (`CorpusWriter`). Out: memory-mapped arrays (`Corpus`).
 
@@ -23,6 +23,7 @@ Notable choices
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from bisect import bisect_right
@@ -115,7 +116,7 @@ class CorpusWriter:
             sizes[shard_path(self.folder, len(self.closed), kind)] = size
         for path, size in sizes.items():
             if not path.is_file() or path.stat().st_size < size:
-                raise UserError(f"{path}: shorter than {JOURNAL} says; remove {self.folder} and build again")
+                raise UserError(f"{path}: shorter than recorded in {JOURNAL}; remove {self.folder} and build again")
 
     def _open_shard(self) -> None:
         self.files = {kind: _open(shard_path(self.folder, len(self.closed), kind)) for kind in KINDS}
@@ -204,7 +205,7 @@ class CorpusWriter:
             **info,
             "held_out": {"share": share, "threshold": held_out_threshold(hashes, share)},
         }
-        folders.write_file(self.folder / INFO, json.dumps(content, indent=2))  # ASCII: any file name fits
+        folders.write_file(self.folder / INFO, json.dumps(content, indent=2))  # ASCII: can hold any file name
 
     def close(self) -> None:
         for file in (*self.files.values(), self.rejected):
@@ -282,7 +283,7 @@ class Corpus:
         if version != FORMAT:
             raise UserError(f"{path / INFO}: format {version}, this Keel reads {FORMAT}; build the corpus again")
         _check_shards(path, info)
-        return Corpus(path, info, folders.sha256(path / INFO))
+        return Corpus(path, info, _fingerprint(path, info))
 
     @cached_property
     def hashes(self) -> np.ndarray:
@@ -333,6 +334,13 @@ class Corpus:
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _fingerprint(path: Path, info: dict[str, Any]) -> str:
+    """A hash of everything that affects training: tokens, tokenizer, and which documents are held out."""
+    files = folders.read_manifest(path)["files"]
+    learned = {name: entry for name, entry in sorted(files.items()) if name.startswith((f"{SHARDS}/", f"{TOKENIZER}/"))}
+    return hashlib.sha256(json.dumps([learned, info["held_out"]]).encode()).hexdigest()
 
 
 def _check_shards(path: Path, info: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
-"""The order in which a run sees the corpus: an endless, seekable stream of rows.
+"""The order in which a run reads the corpus: an endless, seekable stream of rows.
 
 In: a corpus, a packer, a seed. Out: `take(cursor, tokens)` returns the rows of the next step and the cursor after it.
 The stream is stateless: row order, packing and row keys are functions of (seed, epoch, block, row), so a run that
-resumes from a saved cursor sees exactly the rows it would have seen.
+resumes from a saved cursor gets exactly the rows it would have had without the interruption.
 
 Notable choice: documents are shuffled per epoch and cut into blocks of about BLOCK_TOKENS; rows are planned and
 shuffled block by block. Starting anywhere therefore costs the plan of one block, whatever the size of the corpus.

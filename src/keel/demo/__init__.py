@@ -1,1 +1,1 @@
-"""The whole line on text found on this machine."""
+"""`keel demo`: all steps, on text found on this machine."""

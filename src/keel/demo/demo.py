@@ -1,7 +1,7 @@
-"""`keel demo`: the whole line on English text that every machine with Python has.
+"""`keel demo`: all steps from text to predictions, on English text that every machine with Python has.
 
-In: nothing. Out: a folder with text, tokenizer, corpus and model; blanks filled by the model before and after training;
-and four tasks made of the same text, each learnt by the pretrained model and by an untrained one.
+In: nothing. Out: a folder with text, tokenizer, corpus and model; masks filled by the model before and after training;
+and scores on four tasks made from the same text, after fine-tuning the pretrained model and an untrained one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BLANKS = (
 
 
 def demo(out: str = "demo", minutes: float = 4.0, report: Callable[[str], None] | None = print) -> dict[str, Any]:
-    """Runs every stage through the functions the commands use."""
+    """Runs all stages, through the functions that the commands use."""
     began = time.monotonic()
     say = report or (lambda _: None)
     folder = _fresh_folder(Path(out))
@@ -44,7 +44,7 @@ def demo(out: str = "demo", minutes: float = 4.0, report: Callable[[str], None] 
     tokenizer.train([text], vocabulary, vocab_size=VOCABULARY)
     account = corpus.build([text], vocabulary, built)
     say(f"corpus: {account['kept']:,} of {account['read']:,} documents kept; pretraining for {minutes:g} minutes")
-    # The last evaluation of a short run is a large part of it, so it is kept small.
+    # The final evaluation takes a large part of a short run, so it is kept small.
     settings = ["training.evaluation_tokens=32768"]
     result = pretrain(
         "demo",
@@ -55,7 +55,7 @@ def demo(out: str = "demo", minutes: float = 4.0, report: Callable[[str], None] 
         blanks=BLANKS,
         quiet=not report,
     )
-    say("four tasks, each learnt from the pretrained model and from an untrained one")
+    say("four tasks, each fine-tuned from the pretrained model and from an untrained one")
     untrained = str(folder / "untrained")
     save_untrained("demo", built, untrained)
     tasks = make_tasks(Path(text), folder / "tasks")

@@ -1,15 +1,15 @@
-"""Four tasks made of the demo's own text, and what pretraining was worth for each.
+"""Four tasks made from the demo's text, and how much pretraining improves each.
 
 In: the demo's text with its paragraphs, packages and code marks. Out: labelled files for four tasks; then, for each,
-the figure after fine-tuning the pretrained model, after fine-tuning the same model untrained, and by always giving the
-most frequent answer.
+the score after fine-tuning the pretrained model, after fine-tuning the same model untrained, and of always predicting
+the most frequent answer.
 
 package  which package a paragraph was written for             classify
 follows  does this paragraph follow that one in a docstring     classify, pairs
 code     which words are code                                   tag
 default  what is the default, what is raised                    answer
 
-Notable choice: documents are dealt to training and development whole, so no paragraph is judged beside its neighbour.
+Notable choice: the split is by document, so that no development paragraph has neighbours in the training data.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def make_tasks(text: Path, folder: Path) -> dict[str, str]:
 def compare(
     folder: Path, tasks: dict[str, str], models: dict[str, str], say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Fine-tunes each model for each task; the figures side by side."""
+    """Fine-tunes each model on each task; one row of scores per task."""
     rows = []
     for name, kind in tasks.items():
         ending = "json" if kind == "answer" else "jsonl"
@@ -114,14 +114,14 @@ def _code_rows(documents: list[Document]) -> Iterator[dict[str, Any]]:
 
 
 def _questions(path: Path, documents: list[Document], count: int, source: random.Random) -> None:
-    asked = [
+    questions = [
         {"context": paragraph, "question": question, "text": match[1], "start": match.start(1)}
         for document in documents
         for paragraph in document.paragraphs
         for question, pattern in ASKED
         if (match := pattern.search(paragraph))
     ]
-    chosen = source.sample(asked, min(count, len(asked)))
+    chosen = source.sample(questions, min(count, len(questions)))
     paragraphs = [
         {
             "context": a["context"],
@@ -147,7 +147,7 @@ def _lines(path: Path, rows: Iterator[dict[str, Any]], count: int, source: rando
 
 
 def _most_frequent(dev: Path, kind: str) -> float:
-    """What always giving the most frequent answer would score: no entity is right, and hardly any answer."""
+    """The score of always predicting the most frequent answer; for tags that is no entity, which scores 0."""
     if kind == "tag":
         return 0.0
     if kind == "answer":

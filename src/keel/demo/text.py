@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LARGEST_FILE = 2_000_000  # bytes; generated tables beyond this hold no prose
-LARGEST_PACKAGE = 3_000_000  # characters taken from one package, so that no single voice drowns the others
+LARGEST_PACKAGE = 3_000_000  # characters taken from one package, so that none dominates
 FEWEST_WORDS = 6  # in a paragraph that counts as prose
 DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
 MARKUP = re.compile(r":[a-z:+-]+:`~?([^`<]+)(?:<[^`>]*>)?`|``([^`]+)``|`([^`]+)`_?_?|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*")
 NOT_PROSE = re.compile(r"^\s*(>>>|\.\.\. |\.\. |[-=~^*#|+]{3,}|[@:$%])|[{}<>=|\\]{2,}|\w\(.*\)\s*->|https?://")
 WORD = re.compile(r"[A-Za-z]+")
-CODE = "\x01\x02"  # stand around code while a paragraph is being cleaned
+CODE = "\x01\x02"  # delimiters around code while a paragraph is being cleaned
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ def prose(text: str) -> list[Paragraph]:
 
 
 def _inner(match: re.Match[str]) -> str:
-    """The text inside the markup; between CODE signs if it was code."""
+    """The text inside the markup; between CODE delimiters if it was code."""
     inner = next(group for group in match.groups() if group is not None).strip()
     return f"{CODE[0]}{inner}{CODE[1]}" if match[0].startswith(("``", ":")) else inner
 
 
 def _unmarked(text: str) -> Paragraph:
-    """The text without CODE signs, and where they were."""
+    """The text without CODE delimiters, and the spans between them."""
     parts, code, length = [], [], 0
     for piece in re.split(f"([{CODE}])", text):
         if piece == CODE[0]:

@@ -1,4 +1,4 @@
-"""A model's answers on the development data, and how good they are."""
+"""Evaluates a model on the development data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keel.values import Judgement, Window
 
 
 class Evaluator:
-    """Gets the outputs, fits what only scored answers can tell (a threshold), and judges."""
+    """Computes the model's answers, tunes the task on them (a threshold), and scores them."""
 
     def __init__(
         self, task: Task, examples: list[Any], windows: list[Window], outputs: Callable[[], list[np.ndarray]]
@@ -22,7 +22,7 @@ class Evaluator:
         self.judgement: Judgement | None = None
 
     def figures(self) -> dict[str, float]:
-        """The metrics under the names that a log uses."""
+        """The metrics, named as in the log."""
         outputs = self.outputs()
         self.answers = self.task.answer(self.examples, self.windows, outputs)
         tuned = self.task.tune(self.examples, self.answers)

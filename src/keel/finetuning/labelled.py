@@ -3,7 +3,7 @@
 In: a recipe and files. Out: the task with its labels and columns, and the examples. Rows that cannot be used are
 reported, never dropped silently.
 
-Notable choice: without development data a tenth of the training examples is held out, and this is said.
+Notable choice: without development data a tenth of the training examples is held out, and reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from keel.text.parallel import two_files
 from keel.tokenizers.folder import open_tokenizer
 from keel.values import Examples
 
-HELD_OUT = 0.1  # of the training examples, where there is no development data
+HELD_OUT = 0.1  # of the training examples, if there is no development data
 REJECTED = "rejected.jsonl"
 SHOWN = 5
 
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class LabelledData:
-    """What the files gave."""
+    """The examples of a run, and what was noticed while reading them."""
 
     train: list[Any]
     dev: list[Any]
@@ -52,7 +52,7 @@ def read_labelled(recipe: TaskRecipe, train: str, dev: str | None, strict: bool 
     task = type(task)(task.config, found.data)
     try:
         task = task.fit_labels(found.examples)
-    except UserError as error:  # the task knows the examples, but not their file, nor what was rejected
+    except UserError as error:  # the task can name neither the file nor the rejected rows
         unused = (
             f" ({len(found.rejected)} rows cannot be used; the first: {found.rejected[0]})" if found.rejected else ""
         )
@@ -76,7 +76,7 @@ def read_file(task: Task, path: str, strict: bool = False) -> Examples:
 
 
 def _hold_out(examples: list[Any], train: str) -> tuple[list[Any], list[Any]]:
-    """A tenth of the examples apart, whatever the seed, so that seeds can be compared."""
+    """Holds out a tenth of the examples, the same for every seed, so that seeds can be compared."""
     numbers = uniform(Draw.HELD_OUT_EXAMPLES, np.arange(len(examples)))
     border = np.sort(numbers)[min(len(numbers) - 1, max(1, round(HELD_OUT * len(numbers))))]
     held_out = [e for e, number in zip(examples, numbers, strict=True) if number < border]
@@ -86,7 +86,7 @@ def _hold_out(examples: list[Any], train: str) -> tuple[list[Any], list[Any]]:
 
 
 def take_subset(data: LabelledData, wanted: int | None) -> LabelledData:
-    """So many of the training examples; a smaller subset is always part of a larger one."""
+    """A subset of the training examples; a smaller one is always contained in a larger one."""
     if wanted is None or wanted >= len(data.train):
         return data
     order = np.argsort(uniform(Draw.EXAMPLE_SUBSET, np.arange(len(data.train))), kind="stable")
@@ -105,13 +105,13 @@ def say_what_was_read(data: LabelledData, task: Task, say: Say) -> None:
 
 
 def say_oddities(notes: Sequence[str], rejected: Sequence[Any], say: Say) -> None:
-    """What was odd about the examples, and which rows could not become one."""
+    """Reports what was noticed about the examples, and which rows were rejected."""
     for note in notes:
         say(note)
     for bad in rejected[:SHOWN]:
-        say(f"left out: {bad}")
+        say(f"skipped: {bad}")
     if len(rejected) > SHOWN:
-        say(f"left out: {len(rejected):,} rows in all; they are listed in {REJECTED}")
+        say(f"skipped: {len(rejected):,} rows in all; they are listed in {REJECTED}")
 
 
 def files_of(path: str | None) -> list[str]:
@@ -120,7 +120,7 @@ def files_of(path: str | None) -> list[str]:
 
 
 def data_fingerprint(model: str, train: str, dev: str | None, tokenizer: str | None = None) -> str:
-    """Identifies the weights that a run starts from (or a fresh model's shape and tokenizer) and the data."""
+    """Identifies the weights that a run starts from (or a fresh model's architecture and tokenizer) and the data."""
     found = fingerprint(model, *files_of(train), *files_of(dev))
     if tokenizer:
         shape = recipes.load(model).model.backbone.model_dump_json()

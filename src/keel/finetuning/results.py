@@ -1,4 +1,4 @@
-"""What a fine-tuning run and an evaluation leave in their folders: answers, rejected rows, tables for the report."""
+"""What fine-tuning and evaluation write into their folders: answers, rejected rows, tables for the report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_answers(
     answers: Sequence[dict[str, Any]],
     rejected: Sequence[Any],
 ) -> None:
-    """Each answer beside the right one and the example's place in its file; and the rejected rows."""
+    """Writes each answer with the gold answer and the example's place in its file; and the rejected rows."""
     rows = zip(examples, gold, answers, strict=True)
     _write_lines(
         folder / ANSWERS, ({"where": example.where, "gold": right, **answer} for example, right, answer in rows)
@@ -41,14 +41,14 @@ def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
-    """As JSON, which has no word for what is not a finite number."""
+    """Writes `result.json`; numbers that are not finite become null, because JSON has none."""
     finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in result.items()}
     write_file(folder / RESULT, json.dumps(finite, indent=2))
 
 
 def scores_by_label(details: Sequence[Table | Plot]) -> dict[str, float]:
-    """F1 of each label, or kind of entity, from the table that shows it."""
-    named = (table for table in details if isinstance(table, Table) and table.columns[0] in ("label", "kind"))
+    """F1 of each label or entity type, from the report's table."""
+    named = (table for table in details if isinstance(table, Table) and table.columns[0] in ("label", "type"))
     tables = (table for table in named if "F1" in table.columns)
     return {str(row[0]): float(row[list(table.columns).index("F1")]) for table in tables for row in table.rows}
 
@@ -61,11 +61,18 @@ def mix_tables(learner: Learner) -> list[Table]:
     count = len(next(iter(mixes.values()))) - 1
     columns = ("mix", *(f"layer {number}" for number in range(count)), "times")
     rows = [(name, *(f"{share:.3f}" for share in shares)) for name, shares in mixes.items()]
-    return [Table("Weights of the encoder's layers", columns, rows, "layer 0 is the lowest, before any context")]
+    return [
+        Table(
+            "Weights of the encoder's layers",
+            columns,
+            rows,
+            "Layer 0 is the embeddings, without context. The mix is multiplied by the last column.",
+        )
+    ]
 
 
 def length_table(windows: Sequence[Window]) -> Table:
-    """How long the training rows are, in bins that double."""
+    """Number of training rows by length, in bins whose width doubles."""
     lengths = np.array([len(window.ids) for window in windows])
     rows, low = [], 2
     while low <= lengths.max():

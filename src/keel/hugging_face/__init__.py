@@ -1,1 +1,1 @@
-"""The border to Hugging Face folders."""
+"""Reads and writes Hugging Face model folders."""

@@ -1,7 +1,7 @@
-"""A family's border with Hugging Face folders: `config.json` both ways, tensor names, old spellings, classes.
+"""A backbone's mapping to Hugging Face folders: `config.json` in both directions, tensor names, old names, classes.
 
-In: a backbone's class. Out: its `Family`. Backbones that `transformers` knows have a table in `families/`; all others,
-plug-ins included, are written with their own config keys and tensor names (`own_family`).
+In: a backbone's class. Out: its `Family`. Backbones that `transformers` supports have a table in `families/`; all
+others, plug-ins included, are written with their own config keys and tensor names (`own_family`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from keel.hugging_face.names import Name
 from keel.interfaces import Backbone
 
-OWN_PREFIX = "keel-"  # of the model_type of a family that transformers does not know
+OWN_PREFIX = "keel-"  # of the model_type of a family that transformers does not support
 
 
 def nothing_differs(config: Any) -> bool:
@@ -25,17 +25,18 @@ def nothing_differs(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class Family:
-    """`classes`: those that pretrained models open as, and what they have beside the encoder: the objectives' heads,
-    and perhaps the `pooler`. The first one is taken all of whose parts the model has; the last has none.
-    `heads`: for each kind of task, the class there that has such a head, and the name of its last layer.
-    `own_keys`: keys of the config that `config.json` has no place for.
-    `computes_same`: whether `transformers` computes a model of this config as we do.
+    """`classes`: the classes of `transformers` for pretrained models, and their parts besides the encoder: the
+    objectives' heads, and perhaps the `pooler`. A model is saved as the first class whose parts it has; the last class
+    has none.
+    `heads`: for each kind of task, the class of `transformers` with such a head, and the name of its last layer.
+    `own_keys`: config keys that `config.json` has no equivalent for.
+    `computes_same`: whether `transformers` computes the same as Keel for a config.
     """
 
     model_type: str
     config_to: Callable[[Any, int], dict[str, Any]]
     config_from: Callable[[dict[str, Any], set[str]], Any]
-    names: Callable[[Any, str | None], list[Name]]  # of a config, and the kind of task if there is one
+    names: Callable[[Any, str | None], list[Name]]  # from a config and the kind of task, if any
     tidy: Callable[[dict[str, Tensor]], dict[str, Tensor]]
     classes: list[tuple[str, set[str]]]
     heads: dict[str, tuple[str, str]]
@@ -49,7 +50,7 @@ class Family:
 
 
 def own_family(kind: type[Backbone]) -> Family:
-    """The border of a backbone that `transformers` does not know: its config and its names are our own."""
+    """The family of a backbone that `transformers` does not support, with Keel's own config keys and tensor names."""
     name = str(kind.Config.model_fields["kind"].default)
 
     def config_to(config: Any, pad: int) -> dict[str, Any]:
@@ -71,17 +72,17 @@ def own_family(kind: type[Backbone]) -> Family:
 
 
 def renamed(published: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
-    """The published values under our names, those that are there."""
+    """The published values under our names; missing keys are left out."""
     given = {name: published[theirs] for name, theirs in keys.items() if theirs in published}
-    if given.get("activation") == "gelu_pytorch_tanh":  # an alias there
+    if given.get("activation") == "gelu_pytorch_tanh":  # an alias in transformers
         given["activation"] = "gelu_new"
     return given
 
 
 def drop_tied(tensors: dict[str, Tensor], table: str, outputs: list[tuple[str, str | None]]) -> dict[str, Tensor]:
-    """Without output layers that repeat the embedding table.
+    """Drops output layers that repeat the embedding matrix.
 
-    `outputs`: a layer that is tied to the table, and the name of the bias it is tied to, if it has one."""
+    `outputs`: layers tied to the embedding matrix `table`, each with the name of the bias it is tied to, if any."""
     kept = dict(tensors)
     for layer, bias in outputs:
         for alias, original in ((f"{layer}.weight", table), (f"{layer}.bias", bias or "")):

@@ -1,15 +1,15 @@
 """A model as an ordinary Hugging Face folder: written by any run, opened by Keel and by `transformers`.
 
-In: a learner and its tokenizer, and the task it learned, if any. Out: config.json, model.safetensors, the tokenizer's
-files and a README; and back.
+In: a learner and its tokenizer, and its task, if any. Out: config.json, model.safetensors, the tokenizer's files and a
+README; and back.
 
 Notable choices
-- Nothing is ever loaded at random values. A missing, unexpected, mis-shaped or non-finite tensor is an error that names
-  it; only whole heads may be absent, and then the model simply does not have that ability.
-- What a task needs beside the weights (labels, lengths, columns, encoder settings) is in config.json under `keel`.
-  Folders of `transformers` with a task's head are opened with what their config says (`foreign_tasks.py`).
-- A head that no class there computes (other poolings, a CRF, a frozen encoder's layers, ELECTRA's generator) is in a
-  file of its own, `keel.safetensors`, under our own names: the folder opens there as what is left.
+- No weight is ever left at random values. A missing, unexpected, mis-shaped or non-finite tensor is an error that names
+  it; only complete heads may be absent, and then the model has no such objective.
+- What a task needs besides the weights (labels, lengths, columns, encoder settings) is in config.json under `keel`.
+  Folders of `transformers` with a task head are opened with the settings in their config (`foreign_tasks.py`).
+- A head that no class of `transformers` computes (other poolings, a CRF, a frozen encoder's layers, ELECTRA's
+  generator) is in a separate file, `keel.safetensors`, under our own names: `transformers` opens the rest.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from keel import folders
+from keel.console import say
 from keel.errors import UserError, near
+from keel.folders import MANIFEST, SealedFiles, read_json
 from keel.hugging_face.family import OWN_PREFIX, Family
 from keel.hugging_face.foreign_tasks import setup_from, task_entries
 from keel.hugging_face.known import backbone_for, family_of
@@ -34,11 +35,12 @@ from keel.interfaces import Backbone, Task
 from keel.learner.build import assemble
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup, read_setup
+from keel.tensor_files import first_not_finite, read_tensors, write_tensors
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
 
-OURS = "keel"  # the key in config.json, the prefix of tensors and the name of their file
-HEADS_AS_PUBLISHED: dict[str, dict[str, Any]] = {"replaced_token": {"generator_size": None}}  # options they lack
+OURS = "keel"  # the key in config.json, the prefix of our own tensors and the name of their file
+HEADS_AS_PUBLISHED: dict[str, dict[str, Any]] = {"replaced_token": {"generator_size": None}}  # options of foreign heads
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class LoadedModel:
 def save_model(
     folder: Path, learner: Learner, tokenizer: LibraryTokenizer, card: str, setup: TaskSetup | None = None
 ) -> None:
-    """Writes the model's own files into an existing folder."""
+    """Writes the model's files into an existing folder."""
     backbone = learner.backbone
     family = family_of(type(backbone))
     architecture, parts = _class_for(learner, family, setup)
@@ -68,9 +70,11 @@ def save_model(
     names += _own_names(set(learner.state_dict()) - {name.ours for name in names})
     published = to_published(learner.named_tensors(), names)
     own = {name: published.pop(name) for name in list(published) if name.startswith(f"{OURS}.")}
-    folders.write_tensors(folder / "model.safetensors", published)
+    if name := first_not_finite(published | own):
+        raise UserError(f"{folder}: the tensor '{name}' has values that are not numbers (NaN or infinite); not written")
+    write_tensors(folder / "model.safetensors", published)
     if own:
-        folders.write_tensors(folder / f"{OURS}.safetensors", own)
+        write_tensors(folder / f"{OURS}.safetensors", own)
     _save_tokenizer(folder, tokenizer, backbone, family)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -86,7 +90,7 @@ def _config_entries(backbone: Backbone, family: Family, tokenizer: LibraryTokeni
 
 
 def _save_tokenizer(folder: Path, tokenizer: LibraryTokenizer, backbone: Backbone, family: Family) -> None:
-    """The tokenizer's own files, told what this model reads: how much, and whether it knows segments."""
+    """The tokenizer's files, with this model's maximum length and inputs."""
     tokenizer.save(folder)
     path = folder / "tokenizer_config.json"
     segments = ["token_type_ids"] if family.has_segments else []
@@ -98,11 +102,12 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
     """Opens a Keel or Hugging Face folder with every head it has."""
     folder = Path(path)
     published = upgrade_config(_read_config(folder), folder)
-    if (folder / folders.MANIFEST).is_file():
-        folders.verify_folder(folder)
+    files = SealedFiles(folder)
+    if files.names is None and OURS in published:
+        say(f"keel: {folder}: its {MANIFEST} is missing, so its files cannot be checked for changes or damage")
     kind = backbone_for(published.get("model_type"), folder)
     family = family_of(kind)
-    tensors = _read_tensors(folder, family, published, pickle)
+    tensors = _read_tensors(files, family, published, pickle)
     config = _read_shape(family, published, set(tensors), folder)
     setup = _read_setup(published, family, config, folder)
     apart = {name.removeprefix(f"{OURS}.") for name in tensors if name.startswith(f"{OURS}.")}
@@ -112,21 +117,22 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
         heads = {} if setup else _find_objectives(names, tensors, published, family)
         learner = setup.make_learner(backbone) if setup else _assemble(backbone, heads, folder)
     ours = from_published(tensors, names, folder / "model.safetensors")
-    ours = {name: t.float() if t.is_floating_point() else t for name, t in ours.items()}  # some are stored in bf16
-    _check_finite(ours, folder)
+    ours = {name: t.float() if t.is_floating_point() else t for name, t in ours.items()}  # may be stored in bf16
+    if name := first_not_finite(ours):
+        raise UserError(f"{folder}: tensor '{name}' has values that are not numbers (NaN or infinite)")
     _check_against(learner, ours, names, folder)
     learner.load_state_dict(ours, assign=True)
     tokenizer = open_tokenizer(folder)
     if tokenizer.size > config.vocabulary:
         raise UserError(f"{folder}: the tokenizer has {tokenizer.size} tokens, the model only {config.vocabulary}")
-    tokenizer.open = bool(config.characters_read)  # words without an entry keep their spelling
+    tokenizer.open = bool(config.characters_read)  # out-of-vocabulary words keep their spelling
     return LoadedModel(learner.eval(), tokenizer, folder, setup)
 
 
-def _read_tensors(folder: Path, family: Family, published: dict[str, Any], pickle: bool) -> dict[str, Tensor]:
-    tensors = family.tidy(upgrade_tensors(folders.read_tensors(folder, pickle=pickle), published))
-    if (folder / f"{OURS}.safetensors").is_file():
-        tensors |= upgrade_tensors(folders.read_tensors(folder, OURS), published)
+def _read_tensors(files: SealedFiles, family: Family, published: dict[str, Any], pickle: bool) -> dict[str, Tensor]:
+    tensors = family.tidy(upgrade_tensors(read_tensors(files, pickle=pickle), published))
+    if files.find(f"{OURS}.safetensors"):
+        tensors |= upgrade_tensors(read_tensors(files, OURS), published)
     return tensors
 
 
@@ -134,11 +140,11 @@ def _assemble(backbone: Backbone, heads: dict[str, Any], folder: Path) -> Learne
     try:
         return assemble(backbone, heads)
     except (ValueError, TypeError, AttributeError):
-        raise UserError(f"{folder / 'config.json'}: its '{OURS}' entry has options no objective takes") from None
+        raise UserError(f"{folder / 'config.json'}: its '{OURS}' entry has invalid options for an objective") from None
 
 
 def _names(config: Any, family: Family, setup: TaskSetup | None) -> list[Name]:
-    """The family's table, and a task's last layer."""
+    """The family's tensor names, and those of a task's last layer."""
     if setup is None:
         return family.names(config, None)
     names = family.names(config, setup.kind)
@@ -148,7 +154,7 @@ def _names(config: Any, family: Family, setup: TaskSetup | None) -> list[Name]:
 
 
 def _is_standard(config: Any, family: Family, setup: TaskSetup) -> bool:
-    """Whether a class there computes what this model does. Causal ones are pooled from the last token here."""
+    """Whether a class of `transformers` computes the same (causal models are pooled from the last token here)."""
     task = setup.task.config.model_dump()
     same_head = not setup.encoder.frozen and task.get("pooling") in (None, "cls") and not task.get("crf")
     pooled_elsewhere = config.context == "left" and setup.kind not in ("tag", "answer")
@@ -156,12 +162,12 @@ def _is_standard(config: Any, family: Family, setup: TaskSetup) -> bool:
 
 
 def _own_names(ours: set[str]) -> list[Name]:
-    """Names of what no class there has."""
+    """Names of tensors that no class of `transformers` has."""
     return [Name(name, f"{OURS}.{name}") for name in sorted(ours)]
 
 
 def _class_for(learner: Learner, family: Family, setup: TaskSetup | None) -> tuple[str, set[str]]:
-    """The class that opens the model, and the parts that it has."""
+    """The class of `transformers` that opens the model, and the parts that it has."""
     pooler = {"pooler"} if learner.backbone.pooler is not None else set()
     if setup and _is_standard(learner.backbone.config, family, setup):
         return family.heads[setup.kind][0], {"encoder", setup.kind} | pooler
@@ -170,13 +176,14 @@ def _class_for(learner: Learner, family: Family, setup: TaskSetup | None) -> tup
 
 
 def _part(name: str) -> str:
-    """What a tensor belongs to: an objective, the pooler, or the encoder."""
+    """The part that a tensor belongs to: an objective, the pooler, or the encoder."""
     room, part = name.split(".")[:2]
     return part if room == "objectives" or part == "pooler" else "encoder"
 
 
 def _own_entries(learner: Learner, family: Family, setup: TaskSetup | None) -> dict[str, Any]:
-    """What config.json has no key for: how the backbone departs from the published one, and the objectives' options."""
+    """Settings without a key in config.json: the backbone's deviations from the published one, and the objectives'
+    options."""
     config = learner.backbone.config
     usual = {key: type(config).model_fields[key].get_default() for key in family.own_keys}
     dumped = config.model_dump()
@@ -210,7 +217,7 @@ def _read_shape(family: Family, published: dict[str, Any], tensors: set[str], fo
 def _find_objectives(
     names: list[Name], tensors: dict[str, Tensor], published: dict[str, Any], family: Family
 ) -> dict[str, Any]:
-    """The heads that have tensors, or none to have, with the options they were trained with where those are known."""
+    """The heads that have tensors (or are listed by the class and need none), with their training options if known."""
     heads = [name for name in names if name.ours.startswith("objectives.")]
     found = {name.ours.split(".")[1] for name in heads if name.theirs in tensors}
     named = {name.ours.split(".")[1] for name in heads}
@@ -224,7 +231,7 @@ def _find_objectives(
 
 
 def _read_setup(published: dict[str, Any], family: Family, config: Any, folder: Path) -> TaskSetup | None:
-    """The task this folder was made for: by Keel, or by `transformers` as its config tells."""
+    """The task of a folder: as Keel wrote it, or derived from the config of `transformers`."""
     if isinstance(published.get(OURS), dict) and isinstance(published[OURS].get("task"), dict):
         return read_setup(published[OURS], folder / "config.json")
     return setup_from(published, family, config, folder)
@@ -240,21 +247,12 @@ def _read_config(folder: Path) -> dict[str, Any]:
         if checkpoints:
             raise UserError(f"{folder}: this run is not finished; its newest checkpoint is {checkpoints[-1]}")
         raise UserError(f"{folder}: there is no config.json, so this is not a model folder")
-    try:
-        published = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(f"{path}: not valid JSON; restore it from a copy") from None
+    published = read_json(path)
     if not isinstance(published, dict):
         raise UserError(f"{path}: not a model configuration")
     # Folders from before 2019 have no model_type; their keys are BERT's.
     published.setdefault("model_type", "bert" if "type_vocab_size" in published else None)
     return published
-
-
-def _check_finite(tensors: dict[str, Tensor], folder: Path) -> None:
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise UserError(f"{folder}: tensor '{name}' has values that are not numbers (NaN or infinite)")
 
 
 def _check_against(learner: Learner, given: dict[str, Tensor], names: list[Name], folder: Path) -> None:
@@ -266,9 +264,11 @@ def _check_against(learner: Learner, given: dict[str, Tensor], names: list[Name]
             )
         if given[name].shape != tensor.shape:
             found, wanted = tuple(given[name].shape), tuple(tensor.shape)
-            raise UserError(f"{folder}: tensor '{theirs.get(name, name)}' has shape {found}, config.json says {wanted}")
+            raise UserError(
+                f"{folder}: tensor '{theirs.get(name, name)}' has shape {found}, config.json needs {wanted}"
+            )
     extra = sorted(set(given) - set(learner.state_dict()))
     if extra:
         raise UserError(
-            f"{folder}: unexpected tensor '{theirs.get(extra[0], extra[0])}' for the layers config.json names"
+            f"{folder}: unexpected tensor '{theirs.get(extra[0], extra[0])}' for the layers that config.json defines"
         )

@@ -1,4 +1,7 @@
-"""A task's entries in config.json as `transformers` has them: both ways."""
+"""A task's entries in config.json in the format of `transformers`, in both directions.
+
+In: a task setup. Out: labels and problem type for config.json; and back, for folders without Keel's entry.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ MULTI_LABEL = "multi_label_classification"
 
 
 def task_entries(setup: TaskSetup) -> dict[str, Any]:
-    """Labels and the kind of problem."""
+    """Labels and problem type."""
     task = setup.task.config.model_dump()
     entries: dict[str, Any] = {}
     labels = task.get("labels") or (["LABEL_0"] if setup.kind == "regress" else None)
@@ -27,7 +30,7 @@ def task_entries(setup: TaskSetup) -> dict[str, Any]:
 
 
 def setup_from(published: dict[str, Any], family: Family, config: Any, folder: Path) -> TaskSetup | None:
-    """The task that a folder of `transformers` was fine-tuned for; None: it has no task's head."""
+    """The task that a folder of `transformers` was fine-tuned for; None: it has no task head."""
     made = str((published.get("architectures") or [""])[0])
     kinds = [kind for kind, (architecture, _) in family.heads.items() if architecture == made]
     if not kinds:
@@ -38,7 +41,7 @@ def setup_from(published: dict[str, Any], family: Family, config: Any, folder: P
         kind = "regress"
     task: dict[str, Any] = {"kind": kind}
     if kind in ("classify", "tag"):
-        task["labels"] = labels or ["LABEL_0", "LABEL_1"]  # the default there
+        task["labels"] = labels or ["LABEL_0", "LABEL_1"]  # the default of transformers
     if published.get("problem_type") == MULTI_LABEL:
         task["multi_label"] = True
     if kind == "tag":
@@ -50,4 +53,4 @@ def _labels(given: Any, folder: Path) -> list[str]:
     try:
         return [str(name) for _, name in sorted(given.items(), key=lambda item: int(item[0]))]
     except (AttributeError, ValueError):
-        raise UserError(f"{folder / 'config.json'}: id2label is not a table of numbers and labels") from None
+        raise UserError(f"{folder / 'config.json'}: id2label does not map numbers to labels") from None

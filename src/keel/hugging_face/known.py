@@ -1,4 +1,4 @@
-"""Which family a backbone belongs to, and which backbone a folder's `model_type` means."""
+"""Registry of families. In: a backbone's class, or a folder's `model_type`. Out: its family, or the backbone class."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def family_of(backbone: type[Backbone]) -> Family:
 
 
 def backbone_for(model_type: Any, folder: Path) -> type[Backbone]:
-    """The class of a folder's `model_type`, with or without the prefix of what `transformers` does not compute."""
+    """The backbone class for a folder's `model_type`, with or without the prefix of models not in `transformers`."""
     backbones: list[type[Backbone]] = [catalog.find("backbones", name) for name in catalog.names("backbones")]
     known = {family_of(backbone).model_type: backbone for backbone in backbones}
     model_type = str(model_type).removeprefix(OWN_PREFIX)
     if model_type not in known:
         raise UserError(
-            f"{folder / 'config.json'}: model_type '{model_type}' is not one Keel knows."
-            f"{suggest(str(model_type), known)} A plug-in's model needs its plug-in: add --plugin FILE"
+            f"{folder / 'config.json'}: model_type '{model_type}' is not supported."
+            f"{suggest(str(model_type), known)} If it is defined by a plug-in, add --plugin FILE"
         )
     return known[model_type]

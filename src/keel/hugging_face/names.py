@@ -1,7 +1,7 @@
-"""Tensor names: ours, and those of Hugging Face folders.
+"""Maps our tensor names to those of Hugging Face folders, and back.
 
-In: a table of names, and tensors. Out: the same tensors under the other names. An unknown tensor, one that is missing
-in part, and copies that differ are errors that name the tensor: nothing is lost or filled in silently.
+In: a table of names, and tensors. Out: the same tensors under the other names. An unknown tensor, a partly missing one,
+and copies that differ are errors that name the tensor: nothing is silently dropped or filled in.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from keel.errors import UserError
 
 @dataclass(frozen=True)
 class Name:
-    """One row of a family's table. `part` (i, n): theirs is the i-th of n equal chunks of ours.
+    """One row of a family's table. `part` (i, n): their tensor is the i-th of n equal chunks of ours.
 
-    Several of theirs may be the same part of ours (weights that a model shares and they store apart); `transposed`:
-    theirs is ours transposed."""
+    Several of theirs may be the same part of ours (weights that a model shares and they store separately);
+    `transposed`: theirs is ours transposed."""
 
     ours: str
     theirs: str
@@ -28,13 +28,13 @@ class Name:
     transposed: bool = False
 
     def taken_from(self, tensor: Tensor) -> Tensor:
-        """Theirs, from ours."""
+        """Their tensor from ours."""
         chunk = tensor if self.part[1] == 1 else tensor.chunk(self.part[1])[self.part[0]]
         return (chunk.t() if self.transposed else chunk).contiguous()
 
 
 def layer(ours: str, theirs: str, part: tuple[int, int] = (0, 1), transposed: bool = False) -> list[Name]:
-    """The weight and the bias of a layer; only a weight is ever transposed."""
+    """The weight and the bias of a layer; only the weight is transposed."""
     return [
         Name(f"{ours}.weight", f"{theirs}.weight", part, transposed),
         Name(f"{ours}.bias", f"{theirs}.bias", part),
@@ -42,11 +42,11 @@ def layer(ours: str, theirs: str, part: tuple[int, int] = (0, 1), transposed: bo
 
 
 def to_published(tensors: dict[str, Tensor], names: list[Name]) -> dict[str, Tensor]:
-    """Our tensors under their published names; rows of the table that this model lacks are left out."""
+    """Our tensors under their published names; table rows without a tensor are skipped."""
     nameless = sorted(set(tensors) - {name.ours for name in names})
     assert not nameless, f"no published name for {nameless[0]}: it would be lost"
     published: dict[str, Tensor] = {}
-    stored: set[int] = set()  # files cannot hold two names of one memory
+    stored: set[int] = set()  # safetensors does not store two names for the same memory
     for name in names:
         if name.ours in tensors:
             tensor = name.taken_from(tensors[name.ours])
@@ -69,7 +69,7 @@ def from_published(published: dict[str, Tensor], names: list[Name], where: Path)
         tensor = published[name.theirs].t() if name.transposed else published[name.theirs]
         parts = chunks.setdefault(name.ours, {})
         if not torch.equal(parts.setdefault(name.part[0], tensor), tensor):
-            raise UserError(f"{where}: tensor '{name.theirs}' differs from the one it shares its values with")
+            raise UserError(f"{where}: tensor '{name.theirs}' differs from the tensor it is shared with")
     for name in names:
         if name.ours in chunks and name.theirs not in published:
             raise UserError(f"{where}: tensor '{name.theirs}' is missing; the file is incomplete")

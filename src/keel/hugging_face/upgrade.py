@@ -1,10 +1,10 @@
-"""Folders that Keel 0.1 wrote, brought to today's config keys and tensor names.
+"""Upgrades folders written by Keel 0.1 to the current config keys and tensor names.
 
-In: config.json, and tensors under the names they were stored with. Out: the same as this version writes them. Published
+In: config.json, and tensors under the names they were stored with. Out: the same under the current names. Published
 names (those of `transformers`) have not changed; only our own have: the `keel` entry, families that `transformers` does
-not know, and heads in `keel.safetensors`.
+not support, and heads in `keel.safetensors`.
 
-Notable choice: today's folders say so (`format`), and are left alone: a plug-in may use a name that 0.1 used.
+Notable choice: current folders are marked (`format`) and left unchanged: a plug-in may use a name that 0.1 used.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor
 from keel.errors import UserError
 from keel.renamed_keys import BACKBONE, ENCODER, MEMBERS, OBJECTIVES, TASK
 
-FORMAT = 2  # of the `keel` entry; 0.1 wrote none
+FORMAT = 2  # of the `keel` entry; absent in folders of 0.1
 OWN_KINDS = ("keel-transformer", "keel-rnn", "keel-elmo", "keel-fasttext")
 
-# In this order; each applies to names that are our own.
+# Applied in this order, to our own names only.
 TENSORS = (
     (r"\battending\.attention\b", "attention"),
     (r"\battending\.norm\b", "attention_norm"),
@@ -39,7 +39,7 @@ TENSORS = (
     (r"^keel\.view\.", "keel.frozen."),
     (r"^keel\.backbone\.pooler\.(weight|bias)$", r"keel.backbone.pooler.dense.\1"),
 )
-OWN_POOLER = (r"^pooler\.(weight|bias)$", r"pooler.dense.\1")  # where the family's names are our own
+OWN_POOLER = (r"^pooler\.(weight|bias)$", r"pooler.dense.\1")  # only for families with our own names
 
 
 def is_old(published: dict[str, Any]) -> bool:
@@ -68,7 +68,7 @@ def upgrade_config(published: dict[str, Any], folder: Path) -> dict[str, Any]:
         _refuse_changed_rnn(published, own, folder)
     if published.get("model_type") in OWN_KINDS:
         published = _renamed(published, BACKBONE)
-    if published.get("model_type") == "keel-transformer":  # the first ones had no such key
+    if published.get("model_type") == "keel-transformer":  # the first versions had no such key
         published = {"attention_init": "noise"} | published
     sections = dict(own)
     for name, table in (("task", TASK), ("encoder", ENCODER), ("backbone", BACKBONE)):
@@ -94,7 +94,7 @@ def _renamed(section: dict[str, Any], table: dict[str, str]) -> dict[str, Any]:
 
 
 def _refuse_changed_rnn(published: dict[str, Any], own: dict[str, Any], folder: Path) -> None:
-    """A recurrent encoder's config once chose how heads and decoders on it compute; now heads always use gelu, and
+    """In 0.1 a recurrent encoder's config set the activation of its heads and decoders; now heads always use gelu, and
     Transformer decoders relu, as published."""
     task: dict[str, Any] = own["task"] if isinstance(own.get("task"), dict) else {}
     given = published.get("activation", "gelu"), published.get("norm_epsilon", 1e-5)
@@ -103,6 +103,6 @@ def _refuse_changed_rnn(published: dict[str, Any], own: dict[str, Any], folder: 
     for there, part, now in ((has_decoder, "Transformer decoders", "relu"), (has_head, "token heads", "gelu")):
         if there and given != (now, 1e-5):
             raise UserError(
-                f"{folder}: written by Keel 0.1, whose {part} on recurrent encoders computed {given[0]} (norm_epsilon "
-                f"{given[1]}) where this version computes {now} (1e-05); train it again"
+                f"{folder}: written by Keel 0.1, whose {part} on recurrent encoders used {given[0]} (norm_epsilon "
+                f"{given[1]}), but this version uses {now} (1e-05); train it again"
             )

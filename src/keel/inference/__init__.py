@@ -1,1 +1,1 @@
-"""A loaded model and how it answers."""
+"""Loaded models: filling masks, encoding, prediction, generation, translation."""

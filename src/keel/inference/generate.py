@@ -1,13 +1,13 @@
 """`keel generate`: a causal language model continues a text.
 
-In: a model, the beginning of a text, how freely to choose. Out: texts that continue it, until the model ends its row or
-the length is reached.
+In: a model, a prompt, sampling settings. Out: texts that continue the prompt, until the model generates [SEP] or the
+maximum length is reached.
 
 Notable choices
-- Keys and values of what was read are cached (`layers/attention/cache.py`), so each token costs one pass over itself.
-- `temperature` divides the logits; 0 takes the likeliest token. Then `top_k` keeps the k likeliest, and `top_p` the
-  fewest whose chances reach p (Holtzman et al. 2019).
-- The draws come from a generator of their own: the same seed gives the same texts.
+- Keys and values are cached (`layers/attention/cache.py`), so each step computes only the new token.
+- `temperature` divides the logits; 0 is greedy decoding. Then `top_k` keeps the k most probable tokens, and `top_p`
+  the fewest whose probabilities sum to p (Holtzman et al. 2019).
+- Sampling has its own random generator: the same seed gives the same texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from keel.values import Batch, Rows
 
 
 class TextModel(Protocol):
-    """What is needed of a loaded model."""
+    """The parts of a loaded model that generation needs."""
 
     learner: Learner
     tokenizer: LibraryTokenizer
@@ -46,14 +46,16 @@ def generate(
     top_p: float | None = None,
     seed: int = 1,
 ) -> list[dict[str, Any]]:
-    """`samples` continuations: the whole text, how many tokens were written, and whether the model came to an end."""
+    """`samples` texts, each with its number of new tokens, and whether the model ended it."""
     _check(model, temperature, top_k, top_p)
     tokenizer, backbone = model.tokenizer, model.learner.backbone
     objective: Any = model.learner.objectives["causal_lm"]
     start = [tokenizer.cls, *tokenizer.encode([text])[0].tolist()]
     room = backbone.max_length - len(start)
     if room < 1:
-        raise UserError(f"the text has {len(start)} tokens; this model reads {backbone.max_length} at most")
+        raise UserError(
+            f"the text has {len(start)} tokens, but this model reads at most {backbone.max_length}; shorten it"
+        )
     barred = [
         id for id in (tokenizer.pad, tokenizer.cls, tokenizer.mask, tokenizer.unk) if id not in (-1, tokenizer.sep)
     ]
@@ -93,13 +95,13 @@ def choose(
     if top_k:
         chances[:, top_k:] = 0
     if top_p is not None:
-        chances[chances.cumsum(1) - chances >= top_p] = 0  # the token that reaches p is still in
+        chances[chances.cumsum(1) - chances >= top_p] = 0  # the token that reaches p is kept
     drawn = torch.multinomial(chances / chances.sum(1, keepdim=True), 1, generator=generator)
     return order.indices.gather(1, drawn).squeeze(1)
 
 
 def _batch(new: np.ndarray, past: int, device: torch.device) -> Batch:
-    """The next tokens of all rows, at the positions where they stand."""
+    """A batch of the new tokens of all rows, at their positions."""
     rows, count = new.shape
     flat = new.flatten()
     none = np.zeros(len(flat), bool)
@@ -114,10 +116,10 @@ def _check(model: TextModel, temperature: float, top_k: int | None, top_p: float
     if "causal_lm" not in model.learner.objectives:
         raise UserError(f"{model.path}: this model has no causal language-model head, so it cannot continue a text")
     if len(attention_layers(model.learner.backbone)) != model.learner.backbone.config.layers:
-        raise UserError(f"{model.path}: its layers share their attention; Keel does not generate with such a model")
+        raise UserError(f"{model.path}: its layers share attention weights; Keel cannot generate with such a model")
     if temperature != 0 and not 1e-3 <= temperature <= 1e3:
-        raise UserError(f"a temperature of {temperature} is no use; 0 takes the likeliest token, 1 draws as it is")
+        raise UserError(f"temperature {temperature} is out of range; 0 is greedy, 1 the model's own distribution")
     if top_k is not None and top_k < 1:
         raise UserError(f"top_k {top_k} would keep no token; give 1 or more")
     if top_p is not None and not 0 < top_p <= 1:
-        raise UserError(f"top_p {top_p} is not a share between 0 and 1")
+        raise UserError(f"top_p {top_p} is not a probability; give a number above 0, and at most 1")

@@ -4,10 +4,10 @@ In: texts. Out: `fill` gives ranked predictions for each [MASK], `encode` one ar
 one vector per text, `predict` the answers of the model's task.
 
 Notable choices
-- Texts are encoded in order of length, in flat batches of a fixed number of tokens, and answered in the given order:
+- Texts are encoded in order of length, in flat batches of a fixed number of tokens, and returned in the given order:
   no padding, and memory does not grow with the number of texts.
-- A text longer than the model's positions is an error in `fill` and `encode`, not a silent cut; `predict` treats long
-  texts as the model was trained to.
+- A text longer than the model's positions is an error in `fill` and `encode`, never silently truncated; `predict`
+  handles long texts as in training.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Model:
 
     @staticmethod
     def load(path: str | Path, allow_pickle: bool = False, device: str = "auto") -> Model:
-        """`device`: auto takes the accelerator if there is one."""
+        """`device`: auto uses a GPU if there is one."""
         prepare_cpu()
         where = find_device(device)
         loaded = load_model(path, pickle=allow_pickle)
         return Model(loaded.learner.to(where), loaded.tokenizer, loaded.path, loaded.task)
 
     def fill(self, text: str, top: int = 5) -> list[list[dict[str, Any]]]:
-        """One ranked list of guesses per [MASK]."""
+        """One ranked list of predictions per [MASK]."""
         if "masked_lm" not in self.learner.objectives:
             raise UserError(f"{self.path}: this model has no masked-language-model head, so it cannot fill blanks")
         own = self.tokenizer.token(self.tokenizer.mask)
@@ -71,7 +71,7 @@ class Model:
         ]
 
     def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        """What the model's task answers, in the given order.
+        """The model's predictions for its task, in the given order.
 
         An input is a text; a pair of texts; for `answer` a question and its text; for `choose` a text and its choices.
         """
@@ -82,13 +82,11 @@ class Model:
 
     def need_task(self) -> Task:
         if self.task is None:
-            raise UserError(
-                f"{self.path}: this model has not been fine-tuned, so it predicts nothing; see keel finetune"
-            )
+            raise UserError(f"{self.path}: this model has not been fine-tuned, so it cannot predict; see keel finetune")
         return self.task
 
     def answer(self, examples: Sequence[Any], tell: Callable[[Truncation], None] | None = None) -> list[dict[str, Any]]:
-        """The same for a task's own examples, such as those it read from a file. `tell` hears what did not fit."""
+        """The same for a task's examples, such as those read from a file. `tell` is called with what did not fit."""
         task = self.need_task()
         windows, truncation = task.windows(examples, self.tokenizer)
         if tell:
@@ -96,7 +94,7 @@ class Model:
         return task.answer(examples, windows, outputs(self.learner, windows, self.tokenizer, self.device))
 
     def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
-        """Texts that go on from this one; the options are those of `keel.inference.generate.generate`."""
+        """Texts that continue this one; the options are those of `keel.inference.generate.generate`."""
         return generate(self, text, **options)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -104,17 +102,17 @@ class Model:
         return self._encode(texts)
 
     def embed(self, texts: Sequence[str], pooling: str = "mean", layers: Sequence[int] = (-1,)) -> np.ndarray:
-        """(texts, width): one vector per text: the mean over its tokens, or the one of [CLS]; the mean of several
-        layers, where 0 is the embeddings and -1 the last."""
+        """(texts, width): one vector per text, the mean over its tokens or that of [CLS]; averaged over `layers`, where
+        0 is the embeddings and -1 the last layer."""
         if pooling not in ("mean", "cls"):
-            raise UserError(f"pooling '{pooling}' is not known; choose mean or cls")
+            raise UserError(f"unknown pooling '{pooling}'; choose mean or cls")
         vectors = self._encode(texts, layers, pooling)
         return np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
 
     def _encode(
         self, texts: Sequence[str], layers: Sequence[int] = (-1,), pooling: str | None = None
     ) -> list[np.ndarray]:
-        """The vectors of each text, or one of it; those of whole texts are too many to hold for all."""
+        """The token vectors of each text, or its pooled vector; pooled batch by batch, to save memory."""
         if isinstance(texts, str):
             raise UserError("a list of texts is needed; write [text] for one")
         count = self.learner.backbone.config.layers

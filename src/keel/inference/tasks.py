@@ -1,4 +1,4 @@
-"""A fine-tuned model at work: opened with its task, and its answers for examples.
+"""Prediction with a fine-tuned model: opens it with its task, and answers examples.
 
 In: a model folder, examples. Out: answers, and one line about texts that did not fit.
 """
@@ -17,10 +17,10 @@ from keel.values import Truncation
 def open_task(
     model: str, columns: dict[str, Any] | None = None, allow_pickle: bool = False, device: str = "auto"
 ) -> Model:
-    """A fine-tuned model, with other columns than those it was trained with where they are given."""
+    """A fine-tuned model; `columns` replace those that it was trained with."""
     loaded = Model.load(model, allow_pickle, device)
     if loaded.task is None:
-        raise UserError(f"{model}: this model has not been fine-tuned; make one with keel finetune")
+        raise UserError(f"{model}: this model has not been fine-tuned; train one with keel finetune")
     given = {name: value for name, value in (columns or {}).items() if value is not None}
     if given:
         loaded.task = loaded.task.replace(**given)
@@ -38,7 +38,7 @@ def answer(loaded: Model, examples: Sequence[Any], report: Callable[[str], None]
 
 
 def describe_truncation(truncation: Truncation, data: LabelledData) -> str:
-    """One line about what did not fit; nothing is cut silently."""
+    """One line about what did not fit; nothing is truncated silently."""
     if not truncation.truncated_texts:
         return f"all {truncation.texts:,} texts fit into rows of {data.length} tokens, or into their windows"
     texts = truncation.truncated_texts / truncation.texts

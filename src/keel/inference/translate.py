@@ -1,6 +1,6 @@
-"""`keel translate`: what a translator makes of texts, and where it looked.
+"""`keel translate`: translates texts, and computes cross-attention maps.
 
-In: a model folder, texts. Out: translations in the given order; for one text a picture of its attention.
+In: a model folder, texts. Out: translations in the given order; for one text its cross-attention weights.
 
 Notable choice: a blank line of a file stays a blank line, so that line n of the output is line n of the input.
 """
@@ -29,12 +29,12 @@ def open_translator(
     device: str = "auto",
     allow_pickle: bool = False,
 ) -> Model:
-    """A translator, with another search than it was trained with where one is asked for."""
+    """A translator; `beam` and `length_penalty` replace the settings that it was trained with."""
     model = Model.load(path, allow_pickle, device)
     if model.task is None or model.task.config.kind != "translate":
-        raise UserError(f"{path}: this model does not translate; make one with `keel finetune ... translate`")
+        raise UserError(f"{path}: this model does not translate; train one with `keel finetune ... translate`")
     if (beam is not None and beam < 1) or (length_penalty is not None and not 0 <= length_penalty <= MOST_PENALTY):
-        raise UserError(f"a beam is 1 at least, and a length penalty a number from 0 to {MOST_PENALTY:g}")
+        raise UserError(f"the beam size must be at least 1, and the length penalty between 0 and {MOST_PENALTY:g}")
     wanted = {"beam_size": beam, "length_penalty": length_penalty}
     changes = {name: value for name, value in wanted.items() if value is not None}
     model.task = model.task.replace(changes)
@@ -43,7 +43,7 @@ def open_translator(
 
 
 def translate(model: Model, texts: Sequence[str], report: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
-    """One answer for each text; a blank text has a blank translation. `report` is told of texts that are cut."""
+    """One answer for each text; a blank text has a blank translation. `report` gets a line about truncated texts."""
     given = [number for number, text in enumerate(texts) if text.strip()]
     found: list[dict[str, Any]] = [{"translation": "", "score": 0.0} for _ in texts]
     examples = [model.need_task().example(texts[n]) for n in given]
@@ -54,7 +54,7 @@ def translate(model: Model, texts: Sequence[str], report: Callable[[str], None] 
 
 @dataclass(frozen=True)
 class Attention:
-    """How much each written token looked at each token read."""
+    """The cross-attention weights of each output token (`written`) over the input tokens (`read`)."""
 
     written: list[str]
     read: list[str]
@@ -62,13 +62,13 @@ class Attention:
 
     @property
     def mean(self) -> np.ndarray:
-        """(written, read): over all layers and heads."""
+        """(written, read): the mean over all layers and heads."""
         found: np.ndarray = self.weights.mean((0, 1))
         return found
 
 
 def attention(model: Model, text: str) -> tuple[str, Attention]:
-    """The translation of a text, and where the decoder looked for each of its tokens and its end."""
+    """The translation of a text, and the cross-attention of each of its tokens and its [SEP]."""
     (found,) = model.predict([text])
     tokenizer, objective = model.tokenizer, _objective(model)
     task = model.need_task()

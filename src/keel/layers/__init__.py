@@ -1,1 +1,1 @@
-"""Tensors to tensors: the parts two or more backbones share."""
+"""Layers shared by two or more backbones: tensors in, tensors out."""

@@ -1,7 +1,7 @@
-"""Transformer blocks: attention and feed-forward, each added to what came in, with a norm after or before it.
+"""Transformer blocks, post-norm and pre-norm: attention and feed-forward, each with a residual connection.
 
 In: (T, W) vectors and an `AttentionContext`. Out: (T, W), or (S, W) for the tokens that the context selects.
-A block is given its parts, so that families differ in what they pass, and layers may share a part.
+A block is given its parts, so that backbones differ in the parts they pass, and layers may share a part.
 
 Shapes: T tokens, S selected tokens, W width.
 """
@@ -22,7 +22,7 @@ from keel.values import Batch, Encoding
 
 
 class PostNormBlock(nn.Module):
-    """As the Transformer and BERT have it (Vaswani et al. 2017)."""
+    """As in the Transformer and BERT (Vaswani et al. 2017): a norm after each residual sum."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class PostNormBlock(nn.Module):
         self.attention_norm = attention_norm
         self.feed_forward = feed_forward
         self.feed_forward_norm = feed_forward_norm
-        self.dropout = Dropout(dropout)  # after attention; the feed-forward has its own
+        self.dropout = Dropout(dropout)  # after attention; the feed-forward layer has its own
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         attended = self.dropout(self.attention(x, context))
@@ -46,7 +46,7 @@ class PostNormBlock(nn.Module):
 
 
 class PreNormBlock(nn.Module):
-    """As GPT-2 and most models since have it (Xiong et al. 2020): the sum itself is never normalised."""
+    """As in GPT-2 and most later models (Xiong et al. 2020): the residual stream itself is never normalised."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PreNormBlock(nn.Module):
         self.attention = attention
         self.feed_forward_norm = feed_forward_norm
         self.feed_forward = feed_forward
-        self.dropout = Dropout(dropout)  # after attention; the feed-forward has its own
+        self.dropout = Dropout(dropout)  # after attention; the feed-forward layer has its own
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         attended = self.dropout(self.attention(self.attention_norm(x), context))
@@ -80,7 +80,7 @@ def attention_of(block: nn.Module) -> SelfAttention:
 
 
 def residual_layers(blocks: Iterable[nn.Module]) -> Iterator[nn.Linear]:
-    """The layers that add to the residual sum."""
+    """The layers whose outputs are added to the residual stream."""
     for block in blocks:
         assert isinstance(block, PostNormBlock | PreNormBlock)
         yield from (block.attention.out, block.feed_forward.down)
@@ -94,9 +94,8 @@ def run_blocks(
     contexts: Sequence[AttentionContext] | AttentionContext | None = None,
     final_norm: nn.Module | None = None,
 ) -> Encoding:
-    """Runs a stack of blocks, each `block(x, context)`, over embedded tokens; the last computes selected tokens only.
-
-    `contexts`: one for all blocks, or one for each; None: just the rows' lengths."""
+    """Runs a stack of blocks, each `block(x, context)`, over embedded tokens; the last block computes only the selected
+    tokens. `contexts`: one for all blocks, or one for each; None: only the rows' lengths."""
     blocks = list(blocks)
     shared = contexts or AttentionContext(batch.lengths)
     each = [shared] * len(blocks) if isinstance(shared, AttentionContext) else list(shared)

@@ -1,13 +1,13 @@
-"""An embedding table of which only the rows that training data uses are learnt.
+"""An embedding matrix that trains only the rows used by the training data.
 
-In: a full table and the ids that occur. Out: the same vectors; gradients, optimizer state and clipping only for those
-rows.
+In: a full embedding matrix and the ids that occur. Out: the same vectors; gradients, optimizer state and clipping only
+for those rows.
 
 Notable choices
-- A fine-tuning set uses a fraction of a vocabulary, but a dense optimizer walks over all of the table at every step,
-  and a third of a small model is its table. Rows that never occur get no gradient, so leaving them out changes nothing
-  (but that weight decay no longer shrinks words the data never mentions).
-- On disk and in `state_dict` the table is whole: nobody else has to know.
+- A fine-tuning set uses a fraction of the vocabulary, but a dense optimizer updates the full matrix at every step, and
+  a third of a small model is its embedding matrix. Rows that never occur get no gradient, so leaving them out changes
+  nothing (except that weight decay no longer shrinks words that never occur).
+- On disk and in `state_dict` the matrix is complete, so no other code has to handle this.
 
 Shapes: T tokens, V vocabulary, U rows used, W width.
 """
@@ -25,12 +25,12 @@ from keel.interfaces import Backbone
 
 
 def compact_token_embeddings(backbone: Backbone, used: Tensor) -> None:
-    """Replaces a backbone's token embeddings by ones of which only the used rows learn."""
+    """Replaces a backbone's token embeddings so that only the used rows are trained."""
     replace_token_embeddings(backbone, CompactEmbedding(backbone.token_embeddings(), used))
 
 
 def replace_token_embeddings(backbone: Backbone, new: nn.Module) -> None:
-    """Puts another module in the place of the nn.Embedding that holds the backbone's token embeddings."""
+    """Replaces the nn.Embedding that holds the backbone's token embeddings by another module."""
     table = backbone.token_embeddings()
     for name, part in backbone.named_modules():
         if isinstance(part, nn.Embedding) and part.weight is table:
@@ -55,7 +55,7 @@ class CompactEmbedding(nn.Module):
         self.register_buffer("place", place, persistent=False)  # (V,)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(T, W). In training all ids are among the used ones; elsewhere any may come."""
+        """(T, W). In training all ids are used ones; in evaluation any id may occur."""
         if self.training:
             return F.embedding(self.place[ids], self.weight)
         return F.embedding(ids, self._merged())

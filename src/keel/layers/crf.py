@@ -1,8 +1,8 @@
-"""A linear-chain conditional random field (Lafferty et al. 2001): scores whole sequences of labels.
+"""A linear-chain conditional random field (Lafferty et al. 2001): scores sequences of labels.
 
-In: (P, C) logits of the asked words of all rows end to end, and an (R, M) table of which word stands where, -1 behind a
-row's last. Out: the summed negative log-likelihood of the right sequences; or the best sequence, with each label's
-probability in it. The table's shape tells the host the number of steps, so nothing waits for the device.
+In: (P, C) logits of the words of all rows end to end, and an (R, M) table of word indices, -1 after a row's last word.
+Out: the summed negative log-likelihood of the correct sequences; or the best sequence, with the marginal probability of
+each of its labels. The table's shape gives the number of steps, so nothing synchronises with the device.
 
 score(y) = begin[y_1] + sum_t logits[t, y_t] + sum_t step[y_t, y_t+1] + end[y_n]
 
@@ -33,21 +33,21 @@ class CRF(nn.Module):
         """(P, 2): the labels of each row's best sequence, and their marginal probabilities."""
         padded, real = _padded(logits, table)
         best = self._best(padded, real)
-        chance = self._marginals(padded, real).gather(2, best[..., None]).squeeze(2)
-        found = torch.stack([best.to(chance.dtype), chance], -1).view(-1, 2)
-        place = torch.where(real, table, len(logits)).view(-1)  # what is not real goes behind the last word
-        return found.new_zeros(len(logits) + 1, 2).index_copy(0, place, found)[:-1]
+        probability = self._marginals(padded, real).gather(2, best[..., None]).squeeze(2)
+        decoded = torch.stack([best.to(probability.dtype), probability], -1).view(-1, 2)
+        place = torch.where(real, table, len(logits)).view(-1)  # padding goes to one extra entry at the end
+        return decoded.new_zeros(len(logits) + 1, 2).index_copy(0, place, decoded)[:-1]
 
     def _score(self, logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
         """(R,): the score of the given sequences."""
-        said = logits.gather(2, labels[..., None]).squeeze(2) * real
-        moves = self.step[labels[:, :-1], labels[:, 1:]] * real[:, 1:]
+        emissions = logits.gather(2, labels[..., None]).squeeze(2) * real
+        transitions = self.step[labels[:, :-1], labels[:, 1:]] * real[:, 1:]
         last = labels.gather(1, _last(real)[:, None]).squeeze(1)
         some = real.any(1)
-        return said.sum(1) + moves.sum(1) + (self.begin[labels[:, 0]] + self.end[last]) * some
+        return emissions.sum(1) + transitions.sum(1) + (self.begin[labels[:, 0]] + self.end[last]) * some
 
     def _forward(self, logits: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """(R, M, C) scores of all beginnings that end in each label, and (R,) the score of all sequences."""
+        """(R, M, C) log-sum of the scores of all prefixes that end in each label, and (R,) of all sequences."""
         alpha = self.begin + logits[:, 0]
         alphas = [alpha]
         for t in range(1, logits.shape[1]):
@@ -89,6 +89,6 @@ def _last(real: Tensor) -> Tensor:
 
 
 def _padded(logits: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    """(R, M, C) logits, and (R, M) which places are real."""
+    """(R, M, C) padded logits, and (R, M) bool: False for padding."""
     real = table >= 0
     return torch.where(real[..., None], logits[table.clamp_min(0)], NEVER), real

@@ -1,16 +1,16 @@
-"""Cross-entropy over a large vocabulary, with logits, loss and gradients in one pass.
+"""Cross-entropy over a large vocabulary: logits, loss and gradients in one pass.
 
-In: hidden vectors (P, W), the output table (V, W) with its bias (V,), and targets (P,). Out: the summed loss and the
-number of right answers. With smoothing e, an answer counts 1 - e and every token e / V (Szegedy et al. 2016).
+In: hidden vectors (P, W), the output embeddings (V, W) with their bias (V,), and targets (P,). Out: the summed loss and
+the number of correct predictions. With label smoothing e, the target has weight 1 - e and every token e / V (Szegedy et
+al. 2016).
 
 Notable choices
-- At small widths the (P, V) logits are most of a pretraining step's memory traffic. Autograd would walk over them about
-  six times; here the softmax's gradient replaces the logits at once, and only the small gradients with respect to the
-  inputs are kept for the backward pass.
-- On a CPU the logits live in one block of ROWS rows that is used again and again and stays in the cache: 0.3 s instead
-  of 0.5 s for 4,352 answers among 8,000 tokens (docs/notebook.md).
-- The index of the largest logit is slow to find there, its value is not: only rows whose answer has that value are
-  searched.
+- At small widths the (P, V) logits are most of a pretraining step's memory traffic. Autograd would pass over them about
+  six times; here the softmax's gradient overwrites the logits in place, and only the small gradients with respect to
+  the inputs are kept for the backward pass.
+- On a CPU the logits are computed in one reused block of ROWS rows that stays in the CPU cache: 0.3 s instead of 0.5 s
+  for 4,352 targets among 8,000 tokens (docs/notebook.md).
+- On a CPU argmax is slow and max is not: argmax runs only on rows whose target has the largest logit.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch import Tensor
 
 from keel.layers.padding import ROUND, pad_to_multiple
 
-ROWS = 4 * ROUND  # logits of so many answers at once, on a CPU
+ROWS = 4 * ROUND  # targets whose logits are computed at once, on a CPU
 
 
 def tied_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    learns = torch.is_grad_enabled()  # which inside the function it never is
+    learns = torch.is_grad_enabled()  # always False inside an autograd.Function
     loss, correct = _TiedCrossEntropy.apply(pad_to_multiple(hidden), table, bias, targets, smoothing, learns)
     return loss, correct
 
@@ -58,7 +58,7 @@ class _TiedCrossEntropy(torch.autograd.Function):
             if learns:
                 slope = probabilities.sub_(smoothing / len(table)) if smoothing else probabilities
                 slope.scatter_add_(1, answers[:, None], torch.full_like(right, smoothing - 1)[:, None])
-                block[len(answers) : len(filled)] = 0  # the filler teaches nothing
+                block[len(answers) : len(filled)] = 0  # no gradient from padding
                 _collect(gradients, at, block[: len(filled)], filled, words)
         ctx.mark_non_differentiable(correct)
         if learns:
@@ -73,20 +73,20 @@ class _TiedCrossEntropy(torch.autograd.Function):
 
 
 def _count_right(logits: Tensor, answers: Tensor, likeliest: Tensor) -> Tensor:
-    """`likeliest`: where no logit is above the answer's. An accelerator would have to be waited for to pick them."""
+    """`likeliest`: rows whose target has the largest logit. Selecting them would synchronise with an accelerator."""
     if logits.device.type == "cpu":
         logits, answers = logits[likeliest], answers[likeliest]
     return (logits.argmax(1) == answers).sum()
 
 
 def _for_products(*tensors: Tensor) -> list[Tensor]:
-    """As autocast would cast them, once for all blocks."""
+    """Casts as autocast would, once for all blocks."""
     kind = tensors[0].device.type
     return [t.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else t for t in tensors]
 
 
 def _collect(gradients: tuple[Tensor, ...], at: int, slope: Tensor, given: Tensor, words: Tensor) -> None:
-    """Adds what a block of rows teaches."""
+    """Adds a block's gradients."""
     for_hidden, for_table, for_bias = gradients
     for_bias += slope.sum(0)
     slope = slope.to(words.dtype)

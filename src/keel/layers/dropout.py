@@ -1,11 +1,11 @@
 """Dropout (Srivastava et al. 2014) with a quarter of torch's random draws.
 
-In: a tensor and a rate. Out: the tensor with that share of its values at zero and the rest scaled up.
+In: a tensor and a rate. Out: the tensor with that fraction of its values zeroed and the rest scaled up.
 
 Notable choices
-- Sixteen random bits decide about each value, so one 64-bit draw serves four, and the rate is exact to 1/65536.
-  Drawing a full random number for each value was a tenth of a small BERT's training step on a CPU.
-- What is drawn is a function of a seed on one thread, whatever other threads draw (`seeded_dropout`): micro-batches can
+- Each value uses sixteen random bits, so one 64-bit draw serves four values, and the rate is exact to 1/65536.
+  Drawing a full random number for each value took a tenth of a small BERT's training step on a CPU.
+- Draws are a function of a seed, per thread and independent of other threads (`seeded_dropout`), so micro-batches can
   be computed in parallel (`training/micro_batches.py`).
 """
 
@@ -23,7 +23,7 @@ LEVELS = 1 << 16
 
 
 class _Thread(threading.local):
-    generator: torch.Generator | None = None  # while this thread has one
+    generator: torch.Generator | None = None  # set inside `seeded_dropout`
 
 
 _here = _Thread()
@@ -31,7 +31,7 @@ _here = _Thread()
 
 @contextmanager
 def seeded_dropout(seed: int, device: torch.device) -> Iterator[None]:
-    """Within this, dropout on this device (on a CPU: by this thread) is a function of the seed."""
+    """Inside this context, dropout on this device (on a CPU: in this thread) is a function of the seed."""
     if device.type != "cpu":
         torch.manual_seed(seed)
         yield

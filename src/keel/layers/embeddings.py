@@ -1,4 +1,4 @@
-"""Input embeddings as BERT and its nearest kin have them: token + segment + learned position, then norm and dropout.
+"""Input embeddings of BERT and its close relatives: token + segment + learned position, then norm and dropout.
 
 In: a flat batch. Out: (T, E).
 
@@ -14,8 +14,8 @@ from keel.values import Batch
 
 
 class Embeddings(nn.Module):
-    """`first_position`: the row of the position table where a text begins (RoBERTa's table starts with unused rows).
-    `fixed_segment`: every token is in the first segment, whatever the batch says."""
+    """`first_position`: the row of the position table for a text's first token (RoBERTa's table starts with unused
+    rows). `fixed_segment`: every token gets segment 0; the batch's segments are ignored."""
 
     def __init__(
         self,

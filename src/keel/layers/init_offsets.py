@@ -1,16 +1,16 @@
-"""Attention heads initialised to attend at fixed offsets, such as the token before (docs/decisions/0011 and 0020).
+"""Initialises attention heads to attend at fixed offsets, such as the previous token (docs/decisions/0011 and 0020).
 
-In: fresh query and key weights. Out: the same, so that each head attends to the token a fixed offset away, from the
-first step on. Every weight is learned all the same; only the start differs.
+In: freshly initialised query and key weights. Out: the same weights, changed so that from the first step each head
+attends to the token at a fixed offset. All weights stay trainable; only the initialisation differs.
 
-waves    the vectors' first columns are sin and cos of position x rate in turns. A head's keys are the waves of a
-         position, its queries the same waves rotated by rate x offset; their product is the sum of
-         cos(rate x (distance - offset)), which is largest at the offset. BERT's learned positions start as quick waves
-         (`learned_waves`), the Transformer's sinusoid has its own (`position.py`).
-rotary   queries and keys are rotated by their positions already; one coordinate that is the same for all tokens lets
-         a head ask for a distance.
+waves    the vectors' first columns alternate sin and cos of position x rate. A head's keys are the waves of a position,
+         its queries the same waves rotated by rate x offset; their dot product is the sum of
+         cos(rate x (distance - offset)), which is largest at the offset. BERT's learned positions start as
+         high-frequency waves (`learned_waves`), the Transformer's sinusoid has its own (`position.py`).
+rotary   queries and keys are already rotated by their positions; one coordinate that is the same for all tokens lets
+         a head select a distance.
 
-Notable choice: what was drawn stays at a tenth of its size, so that no two heads are exactly alike.
+Notable choice: a tenth of the random weights is kept, so that no two heads start identical.
 
 Shapes: H heads of size D, W width.
 """
@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.position import wave_rates
 
-MOST_HEADS = 8  # that are initialised; those beyond start as noise
-QUICK = (2.6, 0.5)  # radians a position, of the quickest and the slowest wave that heads use
-SLOWEST = 1e-4
-LEARNED_SIGNAL = 24.0  # of learned waves: the neighbour's attention logit is about a third of this
-SINUSOID_SIGNAL = 8.0  # of a sinusoid's
-ROTARY_SIGNAL = 16.0  # the attention logit of the neighbour with rotary positions
-FAINT = 0.2  # of their usual size token embeddings have where heads read waves
+MOST_HEADS = 8  # heads initialised this way; the others stay random
+QUICK = (2.6, 0.5)  # radians per position: the fastest and the slowest wave that heads use
+SLOWEST = 1e-4  # radians per position: the slowest wave of all
+LEARNED_SIGNAL = 24.0  # learned positions: the neighbour's attention logit is about a third of this
+SINUSOID_SIGNAL = 8.0  # the same for a sinusoid
+ROTARY_SIGNAL = 16.0  # rotary positions: the neighbour's attention logit
+FAINT = 0.2  # scale of token embeddings in the columns where heads read waves
 CONSTANT = 8.0  # the coordinate that is the same for all tokens, in standard deviations of the others
 
 
@@ -53,7 +53,7 @@ def centred_offsets(heads: int) -> list[int]:
 
 @torch.no_grad()
 def init_offsets(query: Tensor, key: Tensor, heads: int, offsets: Iterable[int], rates: Tensor, signal: float) -> None:
-    """Changes weights (H D, W). `signal`: twice the logit at the offset, where waves have an amplitude of 1."""
+    """Changes weights (H D, W) in place. `signal`: twice the logit at the offset, for waves of amplitude 1."""
     size, width = len(query) // heads, query.shape[1]
     even = torch.arange(0, size - 1, 2)
     strength = math.sqrt(signal / math.sqrt(size))
@@ -72,22 +72,22 @@ def init_offsets(query: Tensor, key: Tensor, heads: int, offsets: Iterable[int],
 
 @torch.no_grad()
 def init_learned_positions(table: Tensor, head_size: int, std: float) -> None:
-    """A position table (positions, E) starts as waves of the other embeddings' size, instead of noise."""
+    """Initialises a position table (positions, E) with waves of standard deviation `std` instead of noise."""
     waves = learned_waves(len(table), table.shape[1], head_size)
     table.copy_(waves * (std / waves.std()))
 
 
 def learned_waves(positions: int, width: int, head_size: int) -> Tensor:
-    """(positions, width): sin and cos of position x rate in turns (Vaswani et al. 2017, with other rates)."""
+    """(positions, width): alternating sin and cos of position x rate (Vaswani et al. 2017, with other rates)."""
     angles = torch.arange(positions)[:, None] * learned_rates(width, head_size)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width]
 
 
 def learned_rates(width: int, head_size: int) -> Tensor:
-    """Radians a position: quick waves for a head of this size, then ever slower ones.
+    """Radians per position: fast waves for one head of this size, then ever slower ones.
 
-    The quick ones are even steps between QUICK. Their sum is large at distance 0 and nearly nothing at 1, so a head
-    that reads them finds one token. The published rates are too slow for that in narrow models.
+    The fast ones are evenly spaced within QUICK. Their sum is large at distance 0 and almost zero at 1, so a head that
+    reads them attends to a single token. The published rates are too slow for that in narrow models.
     """
     waves = (width + 1) // 2
     count = min(head_size // 2, waves)
@@ -97,7 +97,7 @@ def learned_rates(width: int, head_size: int) -> Tensor:
 
 
 def init_learned_offsets(attention: SelfAttention, causal: bool = False) -> None:
-    """The first layer's heads attend to neighbouring tokens, by the quick waves of learned positions."""
+    """The first layer's heads attend to neighbouring tokens, using the fast waves of learned positions."""
     width = attention.out.weight.shape[0]
     query, key, _ = attention.qkv.weight.detach().chunk(3)
     offsets = (previous_offsets if causal else neighbour_offsets)(attention.heads)
@@ -108,13 +108,13 @@ def init_learned_offsets(attention: SelfAttention, causal: bool = False) -> None
 
 
 def init_sinusoid_offsets(query: Tensor, key: Tensor, heads: int, offsets: Sequence[int]) -> None:
-    """Heads whose queries and keys both hold the sinusoid's waves attend at these offsets."""
+    """Heads attend at these offsets, if queries and keys are both computed from vectors with the sinusoid added."""
     init_offsets(query, key, heads, offsets, wave_rates(query.shape[1]), SINUSOID_SIGNAL)
 
 
 @torch.no_grad()
 def reveal_waves(tokens: nn.Embedding, heads: int) -> bool:
-    """Token embeddings start faint in the columns where heads read waves. False: there is no room for both."""
+    """Scales token embeddings down in the columns where heads read waves. False: too narrow for both."""
     size = tokens.embedding_dim // heads
     if heads == 1 or size == 1:
         return False
@@ -130,15 +130,15 @@ def init_rotary_offsets(attention: SelfAttention, tokens: nn.Embedding, std: flo
     """Queries and keys of a head start as constants, the query rotated to its offset.
 
     The first coordinate of every token's embedding is the same, so a query and a key that are the same for all tokens
-    can be made of it without biases. Their product is the sum over pairs of weight x cos(rate x (distance - offset)),
-    largest at the offset. Weights are the rates themselves: the quick waves tell neighbours apart, the slow ones what
-    is far.
+    can be computed from it without biases. Their dot product is the sum over pairs of weight x cos(rate x (distance -
+    offset)), largest at the offset. The weights are the rates themselves: fast waves separate neighbours, slow ones
+    separate distant tokens.
     """
     tokens.weight[:, 0] = CONSTANT * std
     width = attention.out.weight.shape[0]
     size = width // attention.heads
     rates = base ** (-torch.arange(0, size, 2) / size)
-    constant = CONSTANT / math.sqrt(1 + CONSTANT**2 / width)  # as the embeddings' norm leaves it
+    constant = CONSTANT / math.sqrt(1 + CONSTANT**2 / width)  # after the embeddings' norm
     strength = (ROTARY_SIGNAL * math.sqrt(size) * rates / rates.sum()).sqrt() / constant
     query, key, _ = attention.qkv.weight.view(3, attention.heads, size, width)
     for head, offset in enumerate(neighbour_offsets(attention.heads)):

@@ -1,7 +1,7 @@
-"""Fresh weights: normal with a small standard deviation (BERT's), Glorot's, and what residual sums need.
+"""Weight initialisation: normal with a small standard deviation (as BERT), Glorot, and scaling for residual layers.
 
-Convolutions and recurrent networks, which BERT has none of, start uniform within one over the square root of their
-inputs; an LSTM begins by remembering (Jozefowicz et al. 2015: a bias of 1 for its forget gate).
+Convolutions and recurrent networks, which BERT does not have, start uniform within 1 / sqrt(inputs); the forget gate of
+an LSTM gets a bias of 1 (Jozefowicz et al. 2015).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 
 @torch.no_grad()
 def init_normal(module: nn.Module, std: float, generator: torch.Generator) -> None:
-    """In the order of the modules, so the same generator gives the same weights."""
+    """Draws in module order, so that the same generator gives the same weights."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             part.weight.normal_(0.0, std, generator=generator)
@@ -45,7 +45,7 @@ def _init_recurrent(network: nn.LSTM | nn.GRU, generator: torch.Generator) -> No
 
 @torch.no_grad()
 def init_glorot(module: nn.Module, generator: torch.Generator) -> None:
-    """Linear layers uniform within the root of 6 / (in + out); embeddings normal, with one over the root of W."""
+    """Linear layers: uniform within sqrt(6 / (in + out)); embeddings: normal with standard deviation 1 / sqrt(W)."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
             bound = (6 / sum(part.weight.shape)) ** 0.5
@@ -56,7 +56,7 @@ def init_glorot(module: nn.Module, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def init_identity(layer: nn.Linear) -> None:
-    """The layer starts by passing its input on, as far as that fits; what was drawn stays at a tenth of its size."""
+    """The layer starts as the identity, as far as its shape allows, plus a tenth of its random weights."""
     shared = min(layer.weight.shape)
     layer.weight[:shared] *= 0.1
     layer.weight += torch.eye(*layer.weight.shape)
@@ -64,7 +64,7 @@ def init_identity(layer: nn.Linear) -> None:
 
 @torch.no_grad()
 def divide_weights(layers: Iterable[nn.Linear], divisor: float) -> None:
-    """For layers that add to a residual sum: starting smaller, they leave more of the input visible after many layers.
-    Pre-norm models divide by the root of twice the number of blocks (Radford et al. 2019)."""
+    """For layers that add to the residual stream: smaller initial weights let the input dominate after many layers.
+    Pre-norm models divide by the square root of twice the number of blocks (Radford et al. 2019)."""
     for layer in layers:
         layer.weight /= divisor

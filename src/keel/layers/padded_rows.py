@@ -1,8 +1,8 @@
-"""Flat rows as a padded table and back, for layers that need one row per line (convolutions, attention across texts).
+"""Flat rows to a padded tensor and back, for layers that need padded rows (convolutions, cross-attention).
 
 In: (T, ...) vectors of all rows end to end, and the rows' lengths. Out: (R, L, ...) with zeros after each row's end,
-and the way back. Whatever such a layer writes after a row's end must not reach the row again: flatten, or multiply by
-`inside`, before the next layer that mixes tokens.
+and the inverse. Values that such a layer writes into the padding must not leak back into the row: flatten, or multiply
+by `inside`, before the next layer that mixes tokens.
 
 Shapes: T tokens, R rows, L longest row.
 """
@@ -16,8 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from keel.layers.padding import pad_to_multiple
-
 
 @dataclass(frozen=True)
 class PaddedRows:
@@ -25,8 +23,8 @@ class PaddedRows:
 
     rows: int
     longest: int
-    places: Tensor  # (T,) of each flat token in the padded table
-    inside: Tensor  # (R, L) bool
+    places: Tensor  # (T,): index of each flat token in the flattened padded tensor
+    inside: Tensor  # (R, L) bool: False for padding
 
     @staticmethod
     def of(lengths: Sequence[int], device: torch.device) -> PaddedRows:
@@ -36,10 +34,10 @@ class PaddedRows:
 
     def pad(self, flat: Tensor) -> Tensor:
         """(R, L, ...)"""
-        tokens = flat[: len(self.places)]  # what comes after them is padding of another kind (`padding.py`)
+        tokens = flat[: len(self.places)]  # without the padding to a multiple (`padding.py`)
         table = flat.new_zeros(self.rows * self.longest, *flat.shape[1:]).index_copy(0, self.places, tokens)
         return table.unflatten(0, (self.rows, self.longest))
 
     def flatten(self, table: Tensor) -> Tensor:
         """(T, ...)"""
-        return pad_to_multiple(table.flatten(0, 1).index_select(0, self.places))
+        return table.flatten(0, 1).index_select(0, self.places)

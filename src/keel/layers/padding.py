@@ -1,11 +1,11 @@
-"""Flat batches padded to a multiple of tokens, where a product costs more at a size it has not seen.
+"""Pads flat batches to a multiple of tokens, where a matrix product with a new shape is expensive.
 
-In: (T, W) vectors. Out: the same with zeros after them, up to the next multiple of ROUND; attention ignores them,
-every other layer treats tokens one by one, and the backbone drops them at its end.
+In: (T, W) vectors. Out: the same with zeros after them, up to the next multiple of ROUND; attention ignores them, every
+other layer works token by token, and the backbone drops them at its end.
 
-Notable choice: on a CPU, oneDNN prepares a kernel for each new shape of a bf16 product and keeps the last thousand. The
-tokens of flat batches are a different number at each step, so nearly all products of a small model paid for that: a
-quarter of their time. fp32 products take another library, which does not.
+Notable choice: on a CPU, oneDNN compiles a kernel for each new shape of a bf16 product and caches the last thousand.
+The number of tokens in a flat batch differs at each step, so nearly all products of a small model paid for that: a
+quarter of their time. fp32 products use another library, which does not.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from keel.values import Batch
 
 
 class Pooler(nn.Module):
-    """The pooler of published BERTs: a dense layer and an activation on the vector that represents a row."""
+    """The pooler of published BERTs: a dense layer and an activation on a row's first vector."""
 
     def __init__(self, width: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""A token's position in its row, given to a Transformer in one of three ways.
+"""Position encodings of a Transformer, of three kinds.
 
 In: (T, W) embedded tokens and their positions. Out: the same with positions added, or rotations of queries and keys.
 
-sinusoid  sines and cosines of wavelengths from 2 pi to 10000 x 2 pi, added (Vaswani et al. 2017); there is no last one
-learned   a vector for each position, scaled like the tokens' and added; positions beyond the table do not exist
+sinusoid  sines and cosines of wavelengths from 2 pi to 10000 x 2 pi, added (Vaswani et al. 2017); no last position
+learned   one vector per position, scaled like the tokens' and added; positions beyond the table do not exist
 rotary    nothing is added; queries and keys are rotated (`attention/rotary.py`)
 
 Shapes: T tokens, W width.
@@ -39,12 +39,12 @@ class Positions(nn.Module):
 
 
 def waves(positions: Tensor, width: int, tokens: int) -> Tensor:
-    """(tokens, W): sin in the even columns, cos in the odd ones; vectors after the positions are padding."""
+    """(tokens, W): sin in the even columns, cos in the odd ones; vectors beyond the given positions are padding."""
     padded = torch.nn.functional.pad(positions.float(), (0, tokens - len(positions)))
     angles = padded[:, None] * wave_rates(width, positions.device)
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :width]
 
 
 def wave_rates(width: int, device: torch.device | None = None) -> Tensor:
-    """Radians a position, the quickest first."""
+    """Radians per position, the fastest first."""
     return torch.exp(torch.arange((width + 1) // 2, device=device) * (-2 * math.log(BASE) / width))

@@ -1,7 +1,7 @@
-"""From a token's vector to a prediction of the token: (dense, activation, norm,) and the transposed input embeddings.
+"""Token prediction heads: (dense, activation, norm,) and the transposed input embeddings.
 
 In: (P, W) vectors. Out: (P, V) logits, or the loss without storing them (`cross_entropy.py`).
-The output table is the input table (weight tying), so the objective passes it in.
+The output embeddings are the input embeddings (weight tying), so the objective passes them in.
 
 Shapes: P predictions, W width, E width of an embedding, V vocabulary.
 """
@@ -32,7 +32,7 @@ class TokenHead(nn.Module):
         return torch.addmm(self.bias, self._transform(vectors), table.t())
 
     def score(self, vectors: Tensor, table: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
-        """The summed loss, and how many answers were right."""
+        """The summed loss, and the number of correct predictions."""
         return tied_cross_entropy(self._transform(vectors), table, self.bias, answers)
 
     def _transform(self, vectors: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class TokenHead(nn.Module):
 
 
 class TiedHead(nn.Module):
-    """Nothing between the vectors and the table, as GPT-2's."""
+    """Logits directly from the vectors and the embedding matrix, as GPT-2's."""
 
     def forward(self, vectors: Tensor, table: Tensor) -> Tensor:
         return torch.addmm(table.new_zeros(len(table)), vectors, table.t())

@@ -1,13 +1,13 @@
-"""A word's vector from its spelling: characters, convolutions of several widths, highway_layers, a projection.
+"""A word's vector from its spelling: character embeddings, convolutions of several widths, highway layers, projection.
 
 In: (N, L) codes of words (`tokenizers/spelling.py`). Out: (N, W). Kim et al. 2016, as used by Peters et al. 2018.
 
-    c = max over places of relu(convolution of the characters' vectors), for each filter
-    y = g x relu(A y + a) + (1 - g) x y, g = sigmoid(B y + b), for each highway (Srivastava et al. 2015)
+    y = max over positions of relu(convolution of the character embeddings), for each filter
+    y = g x relu(A y + a) + (1 - g) x y, g = sigmoid(B y + b), for each highway layer (Srivastava et al. 2015)
     out = P y + p
 
-Notable choice: each word is followed by enough nothing that every filter also sees a place without a character. So a
-word's vector does not depend on how long the other words are, and the codes may be cut to the longest word.
+Notable choice: each word is followed by enough padding that every filter has a position without a character. A word's
+vector therefore does not depend on the length of the other words, and the codes may be cut to the longest word.
 
 Shapes: N words, L codes, F filters in all, W width.
 """
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from keel.tokenizers.spelling import CODES, NOTHING
 
-CARRY = -2.0  # where gates start: a fresh highway lets nearly everything pass unchanged
+CARRY = -2.0  # initial gate bias: a fresh highway layer passes its input on almost unchanged
 
 
 class WordCharacters(nn.Module):
-    """`filters`: widths, and how many of each."""
+    """`filters`: (width, number of filters) pairs."""
 
     def __init__(self, character_width: int, filters: list[tuple[int, int]], highway_layers: int, width: int) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class WordCharacters(nn.Module):
         y = torch.cat([torch.relu(convolution(x).amax(2)) for convolution in self.filters], 1)
         for highway in self.highway_layers:
             y = highway(y)
-        found: Tensor = self.projection(y)
-        return found
+        vectors: Tensor = self.projection(y)
+        return vectors
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
-        """Weights that keep the size of what passes: of BERT's small ones nothing would be left behind all layers."""
+        """Weights that preserve the scale of activations: with BERT's small ones they would vanish over the layers."""
         self.characters.weight.normal_(0.0, 1.0, generator=generator)
         self.characters.weight[NOTHING] = 0
         for part in self.modules():
@@ -67,7 +67,7 @@ class Highway(nn.Module):
 
 
 def _cut(codes: Tensor) -> Tensor:
-    """Without the columns that no word reaches. An accelerator would have to be waited for."""
+    """Drops the columns that are padding in every word. Not on an accelerator: it would synchronise with the device."""
     if codes.device.type != "cpu" or not len(codes):
         return codes
     return codes[:, : int((codes != NOTHING).sum(1).max())]

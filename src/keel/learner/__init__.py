@@ -1,1 +1,1 @@
-"""A backbone and its objectives as one module, and how an encoder serves a task."""
+"""The learner: a backbone and its objectives as one module, for pretraining and for a task."""

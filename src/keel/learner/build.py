@@ -1,6 +1,6 @@
-"""Learners at fresh weights: for pretraining, and for a task on top of a trained encoder.
+"""Builds learners: for pretraining with fresh weights, and for a task on top of a trained encoder.
 
-In: configs and a seed. Out: a learner; the seed decides every weight that is not given.
+In: configs and a seed. Out: a learner; all weights that are not given are a function of the seed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_backbone(config: Any) -> Backbone:
 
 
 def fresh_learner(config: Any, options: Mapping[str, Any], seed: int) -> Learner:
-    """For pretraining: a backbone and its objectives at fresh weights."""
+    """For pretraining: a backbone and its objectives with fresh weights."""
     learner = assemble(make_backbone(config), options)
     generator = torch.Generator().manual_seed(seed_of(seed, Draw.FRESH_WEIGHTS))
     learner.backbone.init_weights(generator)
@@ -58,7 +58,7 @@ def task_learner(setup: TaskSetup, trained: Backbone, seed: int) -> Learner:
 
 
 def _adapted(setup: TaskSetup, trained: Backbone, generator: torch.Generator) -> Backbone:
-    """The trained backbone with the pooler and the dropout that the task asks for."""
+    """The trained backbone with the pooler and the dropout that the task needs."""
     known = type(trained.config).model_fields
     uses_cls = setup.task.config.model_dump().get("pooling") == "cls"
     pooled = uses_cls and not setup.encoder.frozen and known["pooler"].annotation is bool
@@ -66,7 +66,7 @@ def _adapted(setup: TaskSetup, trained: Backbone, generator: torch.Generator) ->
     update = {name: value for name, value in changes.items() if name in known and value is not None}
     backbone = type(trained)(trained.config.model_copy(update=update))
     if backbone.pooler is not None:
-        init_normal(backbone.pooler, backbone.config.init_std, generator)  # kept where the trained one has none
+        init_normal(backbone.pooler, backbone.config.init_std, generator)  # overwritten if the trained one has it
     current = backbone.state_dict()
     shared = {name: tensor for name, tensor in trained.state_dict().items() if name in current}
     backbone.load_state_dict({**current, **shared})

@@ -1,12 +1,14 @@
 """Cache of a frozen encoder's outputs for the rows of a task, computed once before training.
 
-In: a learner with a frozen encoder, and all windows that it will see. Out: a cache that stands in for the encoder.
+In: a learner with a frozen encoder, and all windows it will be trained and evaluated on. Out: a cache that replaces
+runs of the encoder.
 
 Notable choices
 - A row is identified by its tokens. Nothing else can change its vectors: a frozen encoder has no dropout, and a row's
-  vectors do not depend on the rows beside it.
-- Rows are computed in an order that the windows alone decide, in fp32, so that a resumed run finds the same bits.
-- There is a limit: fp16 if fp32 is beyond it, and nothing at all if fp16 is. The encoder then runs at every step.
+  vectors do not depend on the other rows of the batch.
+- Rows are computed in fp32, in an order that depends on the windows only, so that a resumed run gets identical values.
+- Memory is limited: the cache is fp16 if fp32 exceeds the limit, and not built if fp16 does too. The encoder then runs
+  at every step.
 - Not on accelerators, where comparing tokens would synchronise with the device.
 
 Shapes: L layers, N tokens of all rows, T tokens of a batch, W width.
@@ -26,27 +28,27 @@ from keel.learner.windows import batches, to_rows
 from keel.machine import available_memory, memory_limit
 from keel.values import Batch, Encoding, Window
 
-SHARE = 4  # of the memory that can be had, one part in so many
-UNKNOWN = 8 << 30  # bytes, where nobody knows how much there is
+SHARE = 4  # the limit is the available memory divided by this
+UNKNOWN = 8 << 30  # bytes, if the available memory is unknown
 
 
 class FrozenCache:
     def __init__(self, table: Tensor, places: dict[bytes, slice]) -> None:
-        self.table, self.places = table, places  # (L, N, W), and where each row stands
+        self.table, self.places = table, places  # (L, N, W), and the tokens of each row in it
 
     def find(self, batch: Batch) -> Encoding | None:
-        """None: some row is not known."""
-        found = [self.places.get(name) for name in _names(batch)]
-        if None in found:
+        """None: some row is not cached."""
+        places = [self.places.get(name) for name in _names(batch)]
+        if None in places:
             return None
-        layers = torch.cat([self.table[:, place] for place in found], 1).float()
+        layers = torch.cat([self.table[:, place] for place in places], 1).float()
         return Encoding(layers[-1], tuple(layers))
 
 
 def build_frozen_cache(
     learner: Learner, windows: Sequence[Window], tokenizer: Tokenizer, limit: int | None = None
 ) -> FrozenCache | None:
-    """`limit`: bytes; None: a share of the memory that is there. Returns None where nothing can be kept."""
+    """`limit`: bytes; None: a fraction of the available memory. Returns None if nothing can be cached."""
     assert learner.frozen is not None
     different = list({_name(window.ids, window.segments): window for window in windows}.values())
     if not different or next(learner.backbone.parameters()).device.type != "cpu":
@@ -54,8 +56,8 @@ def build_frozen_cache(
     tokens, table, places, filled = sum(len(window.ids) for window in different), None, {}, 0
     for group in batches([len(window.ids) for window in different]):
         batch = learner.batch(to_rows([different[place] for place in group]), tokenizer)
-        found = learner.frozen.encode(batch)
-        layers = torch.stack(found.layers or (found.vectors,))
+        encoding = learner.frozen.encode(batch)
+        layers = torch.stack(encoding.layers or (encoding.vectors,))
         if table is None:
             kind = _kind(len(layers) * tokens * layers.shape[2], _limit() if limit is None else limit)
             if kind is None:

@@ -1,16 +1,16 @@
-"""Ways to use a pretrained encoder: train all of it, parts of it, or only read its layers.
+"""Ways to use a pretrained encoder: fine-tune all of it, fine-tune parts of it, or use its layers as frozen features.
 
-In: the `encoder` section of a fine-tuning recipe and a backbone. Out: the encoder that the task's head reads, and each
-parameter's share of the learning rate.
+In: the `encoder` section of a fine-tuning recipe and a backbone. Out: the encoder for the task's head, and a factor on
+the learning rate for each parameter.
 
-tuned   every weight learns; lower layers may learn more slowly (`layer_decay`; Howard and Ruder 2018), the lowest not
-        at all (`freeze_layers`), and the top ones may start afresh (`reinit_layers`; Zhang et al. 2020)
-frozen  only the head learns, from the last layer, from the last four side by side, or from a learned mix of all layers:
-        gamma x sum of softmax(s)_j x layer_j, with a penalty of lambda x sum of s_j^2 (Peters et al. 2018); the head
-        may be put on a BiLSTM that reads this, or that has it beside its own states, or both
+tuned   all weights are trained; lower layers may have lower learning rates (`layer_decay`; Howard and Ruder 2018), the
+        lowest may be frozen (`freeze_layers`), and the top ones reinitialised (`reinit_layers`; Zhang et al. 2020)
+frozen  only the head is trained, on the last layer, on the last four concatenated, or on a learned mix of all layers:
+        gamma x sum of softmax(s)_j x layer_j, with a penalty of lambda x sum of s_j^2 (Peters et al. 2018); a BiLSTM
+        may come between encoder and head, with these vectors as its input, concatenated to its output, or both
 
-Notable choice: a frozen encoder runs without dropout and without a gradient, so it costs a third of a training step;
-in training its outputs for the task's rows come from a cache (`frozen_cache.py`).
+Notable choice: a frozen encoder runs without dropout and without gradients, so it costs a third of a training step; in
+training its outputs for the task's rows come from a cache (`frozen_cache.py`).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from keel.values import Batch, Encoding
 
 class BiLstmSettings(Options):
     cells: int = Field(200, ge=1, description="in each direction")
-    dropout: float = Field(0.5, ge=0, lt=1, description="on what it reads and on what it gives")
+    dropout: float = Field(0.5, ge=0, lt=1, description="on its input and output")
     at: Literal["input", "output", "both"] = Field(
-        "input", description="where the encoder's vectors are used: read by the BiLSTM, put beside its states, or both"
+        "input", description="where the encoder's vectors go: into the BiLSTM, concatenated to its output, or both"
     )
 
 
 class EncoderSettings(Options):
-    frozen: bool = Field(False, description="only the head learns, from the encoder's outputs")
+    frozen: bool = Field(False, description="train only the head, on the encoder's outputs")
     layers: Literal["last", "last-four", "mix"] = Field(
         "last", description="which outputs of a frozen encoder are used"
     )
-    mix_penalty: float = Field(0.0, ge=0, description="lambda: pulls the weights of a mix towards each other")
+    mix_penalty: float = Field(0.0, ge=0, description="lambda: pulls the weights of the mix towards each other")
     bilstm: BiLstmSettings | None = Field(None, description="a BiLSTM between a frozen encoder and the head")
-    layer_decay: float = Field(1.0, gt=0, le=1, description="a layer's learning rate, as a share of the one above it")
-    dropout: float | None = Field(None, ge=0, lt=1, description="null: as the model was pretrained")
+    layer_decay: float = Field(1.0, gt=0, le=1, description="a layer's learning rate, relative to the layer above it")
+    dropout: float | None = Field(None, ge=0, lt=1, description="null: as in pretraining")
     attention_dropout: float | None = Field(None, ge=0, lt=1, description="null: as dropout")
-    reinit_layers: int = Field(0, ge=0, description="top layers that start from fresh weights")
-    freeze_layers: int = Field(0, ge=0, description="lowest layers that do not learn; embeddings are then frozen too")
+    reinit_layers: int = Field(0, ge=0, description="top layers to reinitialise")
+    freeze_layers: int = Field(0, ge=0, description="lowest layers to freeze; embeddings are then frozen too")
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
@@ -58,20 +58,20 @@ class EncoderSettings(Options):
         if not self.frozen and self.bilstm:
             raise ValueError("encoder.bilstm is for a frozen encoder: set encoder.frozen=true")
         if self.layers != "mix" and self.mix_penalty:
-            raise ValueError("encoder.mix_penalty is about the weights of a mix: set encoder.layers=mix")
+            raise ValueError("encoder.mix_penalty is for a mix of layers: set encoder.layers=mix")
         if self.frozen and (self.layer_decay != 1 or self.reinit_layers or self.freeze_layers):
             raise ValueError("layer_decay, reinit_layers and freeze_layers are for encoder.frozen=false")
         return self
 
 
 class EncodingCache(Protocol):
-    """Outputs of a frozen encoder that were computed before."""
+    """Outputs of a frozen encoder, computed in advance."""
 
     def find(self, batch: Batch) -> Encoding | None: ...
 
 
 class LayerMix(nn.Module):
-    """One vector per token from an encoder's layers: the last, the last four side by side, or a learned mix of all."""
+    """One vector per token from an encoder's layers: the last, the last four concatenated, or a learned mix of all."""
 
     def __init__(self, backbone: Backbone, layers: str) -> None:
         super().__init__()
@@ -95,16 +95,16 @@ class LayerMix(nn.Module):
 
 
 class FrozenEncoder(Backbone):
-    """A backbone that does not learn, seen through some of its layers, and perhaps read by a BiLSTM. For a head it is a
+    """A frozen backbone with a choice of its layers as output, and optionally a BiLSTM on top. To a head it is a
     backbone like any other."""
 
     Config = BackboneConfig
 
     def __init__(self, backbone: Backbone, settings: EncoderSettings) -> None:
         super().__init__(backbone.config)
-        self._inner = [backbone]  # in a list: its weights belong to the learner, not to this view
+        self._inner = [backbone]  # in a list: its weights belong to the learner, not to this module
         self.settings = settings
-        self.cache: EncodingCache | None = None  # only while a task is being learned
+        self.cache: EncodingCache | None = None  # set in training only
         at = settings.bilstm.at if settings.bilstm else "input"
         self.read = LayerMix(backbone, settings.layers) if at != "output" else None
         self.beside = LayerMix(backbone, settings.layers) if at != "input" else None
@@ -126,13 +126,13 @@ class FrozenEncoder(Backbone):
 
     @torch.no_grad()
     def encode(self, batch: Batch) -> Encoding:
-        """The outputs of the encoder itself."""
+        """The outputs of the encoder, not from the cache."""
         all_layers = self.settings.layers != "last" or self.read is None
         encoding: Encoding = self._inner[0].eval()(batch, all_layers=all_layers)
         return encoding
 
     def row_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """As the backbone; of a BiLSTM's states, those that have read the whole row."""
+        """As the backbone's; of a BiLSTM, the final state of each direction."""
         if self.bilstm is None:
             return self._inner[0].row_vectors(vectors, batch)
         cells = self.bilstm.forwards.hidden_size
@@ -142,11 +142,11 @@ class FrozenEncoder(Backbone):
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
-        """Equal weights for all layers, and a fresh BiLSTM. The encoder itself is not this view's to change."""
+        """Equal weights for all layers, and a fresh BiLSTM. The encoder itself is not changed."""
         init_normal(self, self.config.init_std, generator)
 
     def token_embeddings(self) -> Tensor:
-        """Detached: nothing that is tied to it can learn."""
+        """Detached, so that a tied output layer is not trained."""
         return self._inner[0].token_embeddings().detach()
 
     def token_head(self) -> nn.Module:
@@ -159,7 +159,7 @@ class FrozenEncoder(Backbone):
                 mix.weights.grad += 2 * self.settings.mix_penalty * mix.weights.detach()
 
     def mixes(self) -> dict[str, list[float]]:
-        """The weights of the layers, lowest first, and gamma, by where they are used."""
+        """The layer weights, lowest first, and gamma, for each place where a mix is used."""
         if self.settings.layers != "mix":
             return {}
         named = {"read": self.read, "beside": self.beside}
@@ -169,14 +169,14 @@ class FrozenEncoder(Backbone):
 
 
 def reinit_layers(backbone: Backbone, settings: EncoderSettings, generator: torch.Generator) -> None:
-    """Fresh weights for the top layers."""
+    """Reinitialises the top layers."""
     _check_layers(backbone, settings)
     for block in list(backbone.blocks)[len(backbone.blocks) - settings.reinit_layers :]:
         init_normal(block, backbone.config.init_std, generator)
 
 
 def rate_scales(backbone: Backbone, settings: EncoderSettings) -> dict[nn.Parameter, float]:
-    """The share of the learning rate for each of the backbone's parameters; 0 is frozen. Heads learn at full rate."""
+    """The learning-rate factor of each of the backbone's parameters; 0: frozen. Heads have a factor of 1."""
     _check_layers(backbone, settings)
     if settings.frozen:
         return dict.fromkeys(backbone.parameters(), 0.0)

@@ -1,7 +1,7 @@
 """A backbone and its objectives as one module.
 
-In: prepared batches. Out: every objective's score by name. The backbone runs once per batch, however many objectives
-read it.
+In: prepared batches. Out: every objective's score by name. The backbone runs once per batch, whatever the number of
+objectives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Objectives(nn.ModuleDict):
 
 
 class Learner(nn.Module):
-    """`frozen`: what the objectives read, where it is not the backbone itself."""
+    """`frozen`: the encoder that the objectives use instead of the backbone itself."""
 
     def __init__(
         self, backbone: Backbone, objectives: dict[str, Objective], frozen: FrozenEncoder | None = None
@@ -49,17 +49,17 @@ class Learner(nn.Module):
         self._reads_characters = backbone.config.characters_read > 0
 
     def encoder(self) -> CachedEncoder:
-        """What the objectives read; a fresh one for each step."""
+        """The encoder of the objectives; a new one for each step, since it caches the step's outputs."""
         return CachedEncoder(self.frozen or self.backbone)
 
     def attach_corpus(self, tokenizer: Tokenizer, count_tokens: Callable[[], np.ndarray]) -> None:
-        """Tells backbone and objectives what only the tokenizer and the corpus know, before the first step."""
+        """Gives backbone and objectives the tokenizer and the corpus statistics, before the first step."""
         self.backbone.attach_tokenizer(tokenizer)
         for objective in self.objectives.values():
             objective.attach_corpus(tokenizer, count_tokens)
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> Batch:
-        """Lets each objective hide its answers, in the recipe's order, and makes tensors of the result."""
+        """Applies each objective's masking, in the recipe's order, and converts the result to tensors."""
         targets: dict[str, Any] = {}
         for objective in self.objectives.values():
             rows, more = objective.prepare(rows, tokenizer)
@@ -74,27 +74,27 @@ class Learner(nn.Module):
         device: torch.device | str = "cpu",
         selected: np.ndarray | None = None,
     ) -> Batch:
-        """Rows as they are, with all that the backbone reads of them."""
+        """Rows as they are, as a batch with all inputs of the backbone."""
         batch = Batch.of(rows, targets or {}, device, selected)
         if self._reads_characters:
             batch = replace(batch, spellings=_spellings(rows, tokenizer, self.backbone.config, device))
         return batch
 
     def _selected(self, rows: Rows, targets: dict[str, Any]) -> np.ndarray | None:
-        """The tokens that the objectives read together; None: all."""
+        """The tokens whose vectors some objective needs; None: all."""
         context = self.backbone.context
         reads = {name: objective.needs.vectors for name, objective in self.objectives.items()}
         if not reads or "all" in reads.values() or context == "none":
             return None
         if self.frozen is not None and self.frozen.bilstm is not None:
-            return None  # which reads every token
+            return None  # the BiLSTM needs every token
         row_tokens = rows.ends if context == "left" else rows.starts
         places = [row_tokens if read == "rows" else targets[f"{name}.places"] for name, read in reads.items()]
         together = np.unique(np.concatenate(places))
         return together if 0 < len(together) < len(rows.ids) else None
 
     def corrupt(self, encoder: CachedEncoder, batch: Batch) -> tuple[Batch, dict[str, Score]]:
-        """Lets each objective hide what takes a model to hide."""
+        """Applies each objective's corruption that needs a model (ELECTRA's generator)."""
         scores: dict[str, Score] = {}
         for objective in self.objectives.values():
             batch, more = objective.corrupt(encoder, batch)
@@ -113,16 +113,16 @@ class Learner(nn.Module):
         return any(isinstance(objective, SelfUpdatingObjective) for objective in self.objectives.values())
 
     def update(self, rows: Rows, learning_rate: float) -> dict[str, Score]:
-        """Lets objectives that update the weights themselves do so."""
+        """One step of self-updating objectives."""
         scores: dict[str, Score] = {}
         for name, objective in self.objectives.items():
             if not isinstance(objective, SelfUpdatingObjective):
-                raise UserError(f"{name} gives gradients, and cannot be trained beside one that updates weights itself")
+                raise UserError(f"{name} needs gradients; it cannot be combined with an objective that updates itself")
             scores |= objective.update(self.backbone, rows, learning_rate)
         return scores
 
     def add_penalties(self) -> None:
-        """Adds to a step's gradients what does not come from any answer."""
+        """Adds the gradients of penalties to a step's gradients."""
         if self.frozen is not None:
             self.frozen.add_penalty()
 
@@ -131,7 +131,7 @@ class Learner(nn.Module):
 
 
 def answer_counts(batch: Batch) -> dict[str, int]:
-    """How many answers each score will be over in this batch, known before the forward pass."""
+    """The number of predictions that each score of this batch is summed over, known before the forward pass."""
     named = {key.removesuffix(ANSWERS): answers for key, answers in batch.targets.items() if key.endswith(ANSWERS)}
     return {name: answers.shape[0] for name, answers in named.items()}
 

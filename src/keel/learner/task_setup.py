@@ -1,4 +1,4 @@
-"""A task, and how the encoder serves it: what a fine-tuned model is made for.
+"""A task and its encoder settings: everything a fine-tuned model needs besides weights and tokenizer.
 
 In: a task and the recipe's `encoder` section, or both as plain data from a folder. Out: a learner for a backbone, and
 the entries of config.json.
@@ -34,7 +34,7 @@ class TaskSetup:
         return Learner(backbone, {self.kind: self.task.objective(frozen or backbone)}, frozen)
 
     def sections(self) -> dict[str, Any]:
-        """As plain data, which `read_setup` understands."""
+        """As plain data, for `read_setup`."""
         parts = {"task": self.task.config, "data": self.task.data, "encoder": self.encoder}
         return {name: part.model_dump(mode="json") for name, part in parts.items()}
 
@@ -42,8 +42,8 @@ class TaskSetup:
 def read_setup(sections: Mapping[str, Any], where: Path | str) -> TaskSetup:
     """From plain data: `task`, and optionally `data` and `encoder`."""
     name = str(sections["task"].get("kind"))
-    if catalog.is_path(name):  # a folder may come from anywhere: it does not choose code to run
-        raise UserError(f"{where}: its task is a path ({name}), which Keel does not open; add --plugin FILE instead")
+    if catalog.is_path(name):  # a model folder may be untrusted: it must not choose code to run
+        raise UserError(f"{where}: its task is a path ({name}), which Keel does not load; add --plugin FILE instead")
     kind = catalog.find("tasks", name)
     try:
         task = kind(kind.Config(**sections["task"]), LabelledData(**sections.get("data", {})))

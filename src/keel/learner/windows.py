@@ -1,9 +1,9 @@
-"""A task's windows as rows, and the objective's outputs for them.
+"""Converts a task's windows to rows, and computes the objective's outputs for them.
 
-In: windows in the order of their examples. Out: one output for each window, in the given order.
+In: windows in the order of their examples. Out: one output per window, in the given order.
 
-Notable choice: outputs are computed over rows sorted by length in flat batches of a fixed number of tokens, so nothing
-is padded, memory does not grow with the number of rows, and a row's output does not depend on the rows beside it.
+Notable choice: rows are sorted by length and computed in flat batches of a fixed number of tokens, so nothing is
+padded, memory does not grow with the number of rows, and a row's output does not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH_TOKENS = 4096
 
 
 def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
-    """Longest first, as everywhere."""
+    """Rows, longest first."""
     order = sorted(range(len(windows)), key=lambda i: -len(windows[i].ids))
     chosen = [windows[i] for i in order]
     ids = np.concatenate([w.ids for w in chosen])
@@ -40,7 +40,7 @@ def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
 
 
 def _stack(answers: list[np.ndarray]) -> np.ndarray:
-    """One below the other; lists of different length are padded with -1."""
+    """Stacks answers; lists of different length are padded with -1."""
     if answers[0].ndim != 1 or len({len(answer) for answer in answers}) == 1:
         return np.stack(answers)
     table = np.full((len(answers), max(len(answer) for answer in answers)), -1, answers[0].dtype)
@@ -56,21 +56,21 @@ def outputs(
     tokenizer: Tokenizer,
     device: torch.device | str = "cpu",
 ) -> list[np.ndarray]:
-    """What the learner's only objective predicts for each window: one vector, or as many as `<name>.counts` says."""
+    """The predictions of the learner's only objective for each window: one vector, or `<name>.counts` of them."""
     learner.eval()
     (objective,) = learner.objectives.values()
-    found: list[Any] = [None] * len(windows)
+    results: list[Any] = [None] * len(windows)
     for group in batches([len(w.ids) for w in windows]):
         batch = learner.prepare(to_rows([windows[i] for i in group]), tokenizer, device)  # the group is sorted already
         predicted = objective.predict(learner.encoder(), batch).float().cpu().numpy()
         counts = batch.targets.get(f"{objective.name}.counts")
         parts = predicted if counts is None else np.split(predicted, np.cumsum(counts)[:-1])
         for i, part in zip(group, parts, strict=True):
-            found[i] = part
-    return found
+            results[i] = part
+    return results
 
 
 def batches(lengths: Sequence[int], tokens: int = BATCH_TOKENS) -> Iterator[list[int]]:
-    """Indices in order of length, longest first, in groups of about so many tokens."""
+    """Indices sorted by length, longest first, in groups of about `tokens` tokens."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return groups(order, lambda i: lengths[i], tokens)

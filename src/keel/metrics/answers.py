@@ -4,7 +4,7 @@ In: the accepted answers and the predicted one, as strings; "" means no answer. 
 
 SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): lower case, without punctuation, articles and extra white space; F1 of
 the two bags of words. CMRC 2018 (Cui et al. 2019), for Chinese: lower case, without the punctuation its script lists;
-F1 of the longest common substring of units, where a unit is a Chinese character, a whole Latin word or a number.
+F1 of the longest common substring of units, where a unit is a Chinese character, a Latin word or a number.
 
 Notable choices
 - One set of rules for both versions of SQuAD. They differ only if nothing is left of both answers ("The"): 1.1 gives

@@ -27,7 +27,7 @@ class PrecisionRecallF1:
     precision: float
     recall: float
     f1: float
-    support: int  # how many there are in gold
+    support: int  # number of gold occurrences
 
     @staticmethod
     def of(right: int, guessed: int, gold: int) -> PrecisionRecallF1:
@@ -127,7 +127,7 @@ def _f1_scores(right: np.ndarray, guessed: np.ndarray, gold: np.ndarray) -> F1Sc
 def _alike(gold: ArrayLike, guessed: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     one, other = np.asarray(gold), np.asarray(guessed)
     if one.shape != other.shape:
-        raise ValueError(f"the two sides must have one shape, found {one.shape} and {other.shape}")
+        raise ValueError(f"gold and predictions must have the same shape, found {one.shape} and {other.shape}")
     return one, other
 
 

@@ -2,7 +2,7 @@
 
 In: two lists or arrays of numbers, of equal length. Out: a float in -1 .. 1.
 
-Notable choice: where the correlation is undefined (fewer than two pairs, a constant side, a nan) the result is nan,
+Notable choice: if the correlation is undefined (fewer than two pairs, a constant list, a nan) the result is nan,
 without a warning: a model that predicts the same for every input is normal early in training.
 """
 
@@ -35,7 +35,7 @@ def spearman(a: ArrayLike, b: ArrayLike) -> float:
 def _pairs(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     one, other = np.asarray(a, dtype=np.float64).ravel(), np.asarray(b, dtype=np.float64).ravel()
     if len(one) != len(other):
-        raise ValueError(f"the two sides must have one length, found {len(one)} and {len(other)}")
+        raise ValueError(f"the two lists must have the same length, found {len(one)} and {len(other)}")
     return one, other
 
 

@@ -1,4 +1,4 @@
-"""Named entities: F1 of whole spans, as in conlleval (Tjong Kim Sang 2000) and seqeval.
+"""Named entities: F1 of exact spans, as in conlleval (Tjong Kim Sang 2000) and seqeval.
 
 In: one tag per word, "O" or a prefix and a type ("B-PER"); IOB1, IOB2, IOE and BIOES tags, also ill-formed sequences.
 Out: spans (type, start, stop), stop exclusive, and precision, recall and F1: a span is correct if all three agree.
@@ -6,7 +6,7 @@ Out: spans (type, start, stop), stop exclusive, and precision, recall and F1: a 
 Notable choices
 - Equal to seqeval's default (not strict) mode for every sequence of tags, so that scores are comparable with published
   ones. Ill-formed predictions are read leniently: an I- without a B- begins an entity, and so does a change of type.
-- Entity boundaries follow from pairs of neighbouring tags, not from a scheme, so no scheme has to be named. A tag
+- Entity boundaries follow from pairs of adjacent tags, not from a scheme, so no scheme has to be specified. A tag
   without a type has the type "_". An unknown prefix neither begins nor ends an entity, but a change of its type does.
 - Division by zero gives 0, so F1 is 0 if there are no entities and none are predicted, as in seqeval.
 """
@@ -49,7 +49,7 @@ def entity_scores(gold: Sequence[Sequence[str]], guessed: Sequence[Sequence[str]
     """The scores over all sentences; zeros without entities."""
     for number, (gold_tags, guessed_tags) in enumerate(zip(gold, guessed, strict=True)):
         if len(gold_tags) != len(guessed_tags):
-            counts = f"{len(gold_tags)} gold tags and {len(guessed_tags)} guessed ones"
+            counts = f"{len(gold_tags)} gold tags and {len(guessed_tags)} predicted ones"
             raise ValueError(f"sentence {number} has {counts}")
     return _scores(_all_spans(gold), _all_spans(guessed))
 

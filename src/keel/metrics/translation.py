@@ -26,7 +26,7 @@ def sentence_chrf(translation: str, reference: str) -> float:
 
 
 def need_sacrebleu() -> Any:
-    """The library, or an error that says how to install it."""
+    """The library; an error explains how to install it."""
     try:
         import sacrebleu
     except ImportError:

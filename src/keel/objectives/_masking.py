@@ -1,14 +1,14 @@
-"""Which tokens of a row are masked: single ones, whole words, n-grams or spans of words.
+"""Selects the tokens to mask: single tokens, whole words, n-grams or spans of words.
 
-In: rows with word starts, the share of tokens to mask. Out: a mask over the tokens, as a function of the row's key.
+In: rows with word starts, and the fraction of tokens to mask. Out: a mask over the tokens, a function of the row's key.
 
 token   exactly round(mask_prob x ordinary tokens) of each row, at least one (Devlin et al. 2018)
-word    whole words, in random order until the same number is reached as nearly as words allow (Cui et al. 2019)
-ngram   1 to `max_words` words at a time, n of them with a chance in proportion to 1/n (Lan et al. 2019)
-span    a geometric number of words at a time, 0.2 the chance to stop, at most `max_words` (Joshi et al. 2019)
+word    whole words in random order, up to the same number as closely as words allow (Cui et al. 2019)
+ngram   1 to `max_words` words at a time, n words with probability proportional to 1/n (Lan et al. 2019)
+span    a geometric number of words at a time, p = 0.2, at most `max_words` (Joshi et al. 2019)
 
-Special tokens and [UNK] are never chosen, nor is a word that holds one. The part of a word that a row's edge cuts off
-counts as the word.
+Special tokens and [UNK] are never selected, nor is a word that contains one. A word that is cut off at the end of a row
+counts as a word.
 
 Shapes: T tokens, R rows, G words.
 """
@@ -32,7 +32,7 @@ Unit = Literal["token", "word", "ngram", "span"]
 
 
 def special_ids(tokenizer: Tokenizer) -> np.ndarray:
-    """Those that the vocabulary has; some have one for several roles, or none for one."""
+    """Unique ids of the special tokens; some vocabularies use one token for several roles, or lack one."""
     ids = np.unique([tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad, tokenizer.unk])
     return ids[ids >= 0]
 
@@ -62,18 +62,18 @@ def _choose_tokens(rows: Rows, ordinary: np.ndarray, wanted: np.ndarray) -> np.n
     number = np.where(ordinary, uniform(rows.keys[row], Draw.MASKED_TOKENS, rows.position_of_token), 2.0)
     order = np.lexsort((number, row))
     rank = np.empty(len(row), np.int64)
-    rank[order] = rows.position_of_token  # rows keep their places in the sort, so positions count within each row
+    rank[order] = rows.position_of_token  # the sort keeps rows in place, so positions are ranks within each row
     chosen: np.ndarray = rank < wanted[row]
     return chosen
 
 
 @dataclass(frozen=True)
 class WordGroups:
-    of_token: np.ndarray  # (T,) which word a token belongs to
+    of_token: np.ndarray  # (T,) the word of each token
     first: np.ndarray  # (G,) a word's first token
     size: np.ndarray  # (G,)
     row: np.ndarray  # (G,)
-    ordinary: np.ndarray  # (G,) bool: all of its tokens are
+    ordinary: np.ndarray  # (G,) bool: all of its tokens are ordinary
 
     @staticmethod
     def of(rows: Rows, ordinary: np.ndarray) -> WordGroups:
@@ -87,7 +87,7 @@ class WordGroups:
 
 
 def _choose_words(rows: Rows, words: WordGroups, wanted: np.ndarray) -> np.ndarray:
-    """(G,) bool: words in random order, as long as the middle of the next one is within the wanted number."""
+    """(G,) bool: words in random order, as long as at least half of the next word fits into the wanted number."""
     number = uniform(rows.keys[words.row], Draw.MASKED_TOKENS, rows.position_of_token[words.first])
     order = np.lexsort((number, ~words.ordinary, words.row))
     size = np.where(words.ordinary, words.size, 0)[order]
@@ -101,7 +101,7 @@ def _choose_words(rows: Rows, words: WordGroups, wanted: np.ndarray) -> np.ndarr
 
 
 def _choose_runs(rows: Rows, words: WordGroups, wanted: np.ndarray, unit: Unit, max_words: int) -> np.ndarray:
-    """(G,) bool: runs of neighbouring words, from random places, in random order."""
+    """(G,) bool: runs of consecutive words with random starts, in random order."""
     key, position = rows.keys[words.row], rows.position_of_token[words.first]
     number, draw = uniform(key, Draw.MASKED_TOKENS, position), uniform(key, Draw.SPAN_LENGTH, position)
     chances = np.cumsum(_chances(unit, max_words))

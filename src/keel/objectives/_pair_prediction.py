@@ -1,6 +1,7 @@
-"""A two-way choice about the two segments of a row, from its pooled vector; the packer drew the answer.
+"""Binary classification of the two segments of a row from its pooled vector; the packer draws the label.
 
-What next-sentence and sentence-order prediction share: they differ only in how the packer makes the pairs.
+Shared by next-sentence and sentence-order prediction, which differ only in how the packer forms the pairs. In: rows of
+two segments. Out: loss and accuracy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Predicting tokens at some places of a batch with a head that is tied to the input embeddings.
+"""Token prediction at some positions of a batch, with a head tied to the input embeddings.
 
-What masked and causal language modelling share: they differ only in what they hide and where they predict.
+Shared by masked and causal language modelling, which differ only in what they mask and where they predict. In: an
+encoded batch. Out: logits, or loss and accuracy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class TokenPrediction:
     head: Any  # `Backbone.token_head()`
 
     def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
-        """(P, V): logits at the places."""
+        """(P, V): logits at the predicted positions."""
         logits: Tensor = self.head(self._vectors(encoder, batch), encoder.backbone.token_embeddings())
         return logits
 

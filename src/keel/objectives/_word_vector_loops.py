@@ -1,22 +1,23 @@
-"""The inner loops of word2vec (Mikolov et al. 2013), compiled: for each word its window, for each pair its noise words.
+"""The inner loops of word2vec (Mikolov et al. 2013), compiled: each word's window, and each pair's negative samples.
 
-In: the ids of rows end to end, where rows begin, the order of their turns, a seed for each, the two tables, the chance
-of a word to be kept, a list to draw noise words from, the window, the number of noise words, and the learning rate.
-Out: the tables updated in place, pair by pair, and for each row the loss and the number of pairs.
+In: the ids of rows end to end, where rows begin, the order in which they are processed, a seed for each, the input and
+output embeddings, each word's probability of being kept, a list to draw negatives from, the window, the number of
+negatives, and the learning rate. Out: the embeddings updated in place, pair by pair, and for each row the loss and the
+number of pairs.
 
 Notable choices
-- numba (extra `fast`): the work is a hundred multiplications between two random places of memory, six times a pair.
-  Matrix products would need pairs that share words; autograd would touch whole tables.
-- Rows go to threads, and threads do not wait for each other (Recht et al. 2011): with more than one, two runs differ in
-  the last digits. Everything random comes from the row's seed.
-- Each thread takes an equal part of `turns`, a list of all rows. Rows come longest first: in their own order, one of
-  two threads would have most of the work.
-- All words of a pair's noise are drawn, then all are scored, then all are moved: the memory fetches several rows at a
-  time. Moving each before the next is scored, as published, takes half as long again.
-- There are four loops, though they differ only in what happens at a word (skip-gram or CBOW, words of one row or of
-  several): one loop that numba compiles with a function for each was 8 to 18 % slower for words of one row
+- numba (extra `fast`): the work is a hundred multiplications at two random places in memory, six times per pair. Matrix
+  products would need pairs that share words; autograd would touch the full embedding matrices.
+- Rows are distributed over threads without locks (Hogwild, Recht et al. 2011): with more than one thread, two runs
+  differ in the last digits. All randomness derives from the row's seed.
+- Each thread processes an equal part of `turns`, a permutation of the rows. Rows come longest first: in that order, one
+  of two threads would have most of the work.
+- All negatives of a pair are drawn, then all are scored, then all are updated, so that memory accesses overlap.
+  Updating each before the next is scored, as published, takes 1.5 times as long.
+- There are four loops, although they differ only in what happens at a word (skip-gram or CBOW, words with one row or
+  several): a single loop that numba compiles with a function for each was 8 to 18 % slower for words with one row
   (docs/notebook.md).
-- The sigmoid is a table of 1,024 values between -8 and 8; beyond, a pair is learned and left alone.
+- The sigmoid is a table of 1,024 values between -8 and 8; a pair beyond 8 is not updated.
 
 Shapes: N words in R rows, V entries, W width.
 """
@@ -39,7 +40,7 @@ SURPRISE = np.log1p(np.exp(-_middles)).astype(np.float32)  # -log sigmoid
 
 @njit(inline="always")
 def _next(state: Any) -> Any:
-    """A linear congruence modulo 2^64; the high bits are the good ones."""
+    """A linear congruential generator modulo 2^64; only its high bits are used."""
     return state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
 
 
@@ -50,7 +51,7 @@ def _below(state: Any, limit: Any) -> Any:
 
 @njit(fastmath=True)
 def _thin(ids: Any, keep: Any, state: Any, kept: Any) -> Any:
-    """The words of a row that stay: frequent ones are left out at random."""
+    """Subsamples the words of a row: frequent ones are dropped at random."""
     count = 0
     for id in ids:
         state = _next(state)
@@ -78,8 +79,8 @@ def _against_noise(
     targets: Any,
     moves: Any,
 ) -> Any:
-    """One positive and some negative pairs: moves the outputs, and sums what the vector is to be moved by in `back`.
-    `targets` and `moves` are room for as many numbers as there are pairs."""
+    """One positive and some negative pairs: updates the outputs, and adds the vector's update to `back`.
+    `targets` and `moves` are buffers with one entry per pair."""
     targets[0] = word
     for number in range(1, len(targets)):
         state = _next(state)
@@ -98,13 +99,13 @@ def _against_noise(
             chance, surprise = np.float32(0), -product * sign
         else:
             place = int((product * sign + np.float32(EDGE)) * np.float32(PER_CELL))
-            cell = max(0, min(CELLS - 1, place))  # a sum may be rounded up to the edge
+            cell = max(0, min(CELLS - 1, place))  # the sum may be rounded up to the edge
             chance, surprise = SIGMOID[cell], SURPRISE[cell]
         loss += surprise
         moves[number] = sign * (np.float32(1) - chance) * rate
     for number in range(len(targets)):
         row, move = outputs[targets[number]], moves[number]
-        if move == 0:  # writing the same again could undo what another thread has written
+        if move == 0:  # writing the same value again could undo another thread's update
             continue
         for i in range(len(vector)):
             back[i] += move * row[i]
@@ -126,7 +127,7 @@ def skip_gram(
     negatives: Any,
     rate: Any,
 ) -> Any:
-    """The word in the middle is predicted from each word around it."""
+    """Predicts the centre word from each context word."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
     for turn in prange(len(turns)):
         r = turns[turn]
@@ -151,7 +152,7 @@ def skip_gram(
 
 @njit(fastmath=True)
 def _add_rows(inputs: Any, rows: Any, total: Any) -> Any:
-    """Adds some rows to a sum, and says how many; rows end with -1."""
+    """Adds rows to a sum and returns their number; the list ends with -1."""
     count = 0
     for row in rows:
         if row < 0:
@@ -176,7 +177,7 @@ def skip_gram_of_parts(
     rate: Any,
     parts: Any,
 ) -> Any:
-    """The same, where a word's vector is the mean of several rows; each gets the whole correction."""
+    """The same, where a word's vector is the mean of several rows; each row gets the full update."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
     for turn in prange(len(turns)):
         r = turns[turn]
@@ -218,7 +219,7 @@ def cbow_of_parts(
     rate: Any,
     parts: Any,
 ) -> Any:
-    """The same, where a word's vector is the mean of several rows: the mean of all rows of the words around."""
+    """CBOW where a word's vector is the mean of several rows: uses the mean of all rows of the context words."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
     for turn in prange(len(turns)):
         r = turns[turn]
@@ -265,7 +266,7 @@ def cbow(
     negatives: Any,
     rate: Any,
 ) -> Any:
-    """The word in the middle is predicted from the mean of the words around it; each gets the whole correction."""
+    """Predicts the centre word from the mean of the context words; each of them gets the full update."""
     losses, counts = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
     for turn in prange(len(turns)):
         r = turns[turn]

@@ -1,19 +1,19 @@
-"""Two-way language modelling (Peters et al. 2018): the next word from the left, and the one before from the right.
+"""Bidirectional language modelling (Peters et al. 2018): the next word left to right, the previous one right to left.
 
-In: rows, nothing hidden, and a backbone whose two halves never see each other's side (`backbones/elmo.py`). Out: a loss
-for each way (`bidirectional_lm` from the left, `bidirectional_lm.backward` from the right), whose exponentials are the
-two perplexities. Both ways share the words' output vectors.
+In: rows, unmasked, and a backbone whose two directions never exchange information (`backbones/elmo.py`). Out: a loss
+per direction (`bidirectional_lm` forward, `bidirectional_lm.backward` backward), whose exponentials are the two
+perplexities. Both directions share the output embeddings.
 
-The output vector of a word is
-    table        a row of a table
-    characters   made of its spelling, plus a small correction of its own, widened: C(spelling) + M c_w (the CNN softmax
-                 of Jozefowicz et al. 2016), so that words spelt alike can still be told apart
+The output embedding of a word is
+    table        a row of an embedding matrix
+    characters   computed from its spelling, plus a small projected correction per word: C(spelling) + M c_w (the CNN
+                 softmax of Jozefowicz et al. 2016), so that words with similar spellings can still be distinguished
 
-Notable choice: in training the softmax may be over the answer and a sample of other words that all places of a batch
-share, each once and each lowered by the logarithm of its chance to be in the sample, the answer too (Jean et al. 2015),
-so that words gain nothing by being drawn often. Held-out losses are always over the whole vocabulary.
+Notable choice: in training the softmax may be over the target and a sample of other words shared by all positions of a
+batch. Each word occurs once, and its logit, the target's too, is reduced by the log-probability of being in the sample
+(Jean et al. 2015), so that words gain nothing by being drawn often. Held-out losses always use the full vocabulary.
 
-Shapes: T tokens, V words, S words of a sample, P places of one way, H width of one way's state.
+Shapes: T tokens, V words, S sampled words, P positions of one direction, H width of one direction's state.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from keel.layers.cross_entropy import tied_cross_entropy
 from keel.randomness import Draw, uniform
 from keel.values import Batch, Rows, Score
 
-NEVER = -1e9  # a score that is no chance at all, with a gradient of zero
-POWER = 0.75  # of a word's count, by which it is drawn
-WAYS = ("bidirectional_lm", "bidirectional_lm.backward")  # from the left, from the right
+NEVER = -1e9  # a logit with probability zero and a gradient of zero
+POWER = 0.75  # words are sampled in proportion to their count to this power
+WAYS = ("bidirectional_lm", "bidirectional_lm.backward")  # forward, backward
 
 
 class BidirectionalLMConfig(ObjectiveConfig):
     output: Literal["table", "characters"] = "table"
-    sample: int | None = Field(None, ge=1, description="words of the softmax in training; null: all of them")
+    sample: int | None = Field(None, ge=1, description="words sampled for the softmax in training; null: all words")
     correction: int = Field(128, ge=1, description="width of a word's own correction, with output=characters")
 
 
@@ -52,7 +52,7 @@ class BidirectionalLM(Objective):
     def __init__(self, config: BidirectionalLMConfig, backbone: Backbone) -> None:
         super().__init__()
         if not isinstance(backbone, Elmo):
-            raise UserError("bidirectional_lm needs a backbone that reads from each side by itself: kind elmo")
+            raise UserError("bidirectional_lm needs a backbone with two independent directions: kind elmo")
         self.config = config
         size, width = backbone.config.vocabulary, backbone.width // 2
         self.bias = nn.Parameter(torch.zeros(size))
@@ -68,9 +68,9 @@ class BidirectionalLM(Objective):
         self._sums: np.ndarray | None = None
 
     def attach_corpus(self, tokenizer: Tokenizer, count_tokens: Callable[[], np.ndarray]) -> None:
-        """The bias starts at the words' log frequencies."""
-        counts = np.maximum(count_tokens(), 1)  # a word that was never seen may still be an answer
-        counts[[tokenizer.cls, tokenizer.sep]] = counts.max()  # the end of every row, which a corpus does not store
+        """Initialises the bias with the words' log frequencies."""
+        counts = np.maximum(count_tokens(), 1)  # a word that does not occur here may still be a target
+        counts[[tokenizer.cls, tokenizer.sep]] = counts.max()  # in every row, but not stored in the corpus
         self.counts.copy_(torch.from_numpy(counts))
         with torch.no_grad():
             self.bias.copy_(torch.log(self.counts / self.counts.sum()))
@@ -95,33 +95,33 @@ class BidirectionalLM(Objective):
         return rows, targets
 
     def _draw(self, key: np.ndarray) -> np.ndarray:
-        """The words of a sample, each once."""
+        """The sampled words, without repetitions."""
         if self._sums is None:
             self._sums = (self.counts.cpu().numpy().astype(np.float64) ** POWER).cumsum()
         draws = uniform(key, Draw.SAMPLED_SOFTMAX, np.arange(self.config.sample)) * self._sums[-1]
         return np.unique(np.searchsorted(self._sums, draws, side="right").clip(max=len(self._sums) - 1))
 
     def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
-        """(P, V): the logits from the left."""
+        """(P, V): the logits of the forward direction."""
         return torch.addmm(self.bias, self._states(encoder, batch, self.name), self._vectors(encoder).t())
 
     def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
         return (self._sampled if self.training and self.config.sample else self._full)(encoder, batch)
 
     def _states(self, encoder: CachedEncoder, batch: Batch, way: str) -> Tensor:
-        """(P, H): what each word of one way is guessed from."""
+        """(P, H): the states from which the words of one direction are predicted."""
         half = encoder(batch).vectors.chunk(2, 1)[WAYS.index(way)]
         return half[batch.targets[f"{way}.places"]]
 
     def _vectors(self, encoder: CachedEncoder, words: Tensor | None = None) -> Tensor:
-        """(V, H), or those of some words."""
+        """Output embeddings: (V, H), or those of some words."""
         if self.table is not None:
             return self.table.weight if words is None else self.table(words)
         assert isinstance(encoder.backbone, Elmo)
         spellings = encoder.backbone.spellings if words is None else encoder.backbone.spellings[words]
         own = self.corrections.weight if words is None else self.corrections(words)
-        found: Tensor = self.characters(spellings) + self.projection(own)
-        return found
+        vectors: Tensor = self.characters(spellings) + self.projection(own)
+        return vectors
 
     def _full(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
         vectors, scores = self._vectors(encoder), {}
@@ -132,7 +132,7 @@ class BidirectionalLM(Objective):
         return scores
 
     def _sampled(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
-        """Vectors are made for the words of the sample and of the answers only, each once."""
+        """Computes output embeddings only for the sampled words and the targets, each once."""
         words, drawn = batch.targets[f"{self.name}.words"], batch.targets[f"{self.name}.drawn"]
         shares = self.counts.double() ** POWER
         chances = -torch.expm1(self.config.sample * torch.log1p(-shares / shares.sum()))  # to be in the sample

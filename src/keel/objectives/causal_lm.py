@@ -1,7 +1,7 @@
 """Causal language modelling (Radford et al. 2018): predict each token from those before it.
 
-In: rows, nothing hidden: the backbone's causal mask hides what comes later. Out: loss and accuracy at every token but a
-row's first. All tokens teach, but each sees one side only; with BERT's backbone this is the paper's "LTR & no NSP".
+In: rows, unmasked: the backbone's attention is causal. Out: loss and accuracy at every token but a row's first. All
+tokens contribute to the loss, but each has left context only; with BERT's backbone this is the paper's "LTR & no NSP".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Continuous bag of words with negative sampling (Mikolov et al. 2013): which word do these surround?
+"""Continuous bag of words with negative sampling (Mikolov et al. 2013): predict a word from its context.
 
-In: rows of words. Out: as skip-gram, but the word is guessed once, from the mean of the vectors around it. Several
-times faster, a little worse for rare words.
+In: rows of words. Out: as skip-gram, but each word is predicted once, from the mean of its context vectors. Several
+times faster, slightly worse for rare words.
 
-Notable choice: each word around gets the whole correction, not its share, as in the published program.
+Notable choice: each context word gets the full update, not a fraction of it, as in the published program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Cbow(SkipGram):
     Config = CbowConfig
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, np.ndarray]]:
-        """The pairs of skip-gram, in groups of one word each."""
+        """The pairs of skip-gram, grouped by the word to predict."""
         rows, targets = super().prepare(rows, tokenizer)
         places, group = np.unique(targets["cbow.places"], return_inverse=True)
         words = {"cbow.words": rows.ids[places], "cbow.answers": np.zeros_like(places)}
@@ -38,7 +38,7 @@ class Cbow(SkipGram):
 
     def _vectors(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         near, group = super()._vectors(encoder, batch), batch.targets["cbow.group"]
-        rows = torch.ones_like(near[:, 0])  # of each word's vector, where it is the mean of several
+        rows = torch.ones_like(near[:, 0])  # embedding rows that each word's vector is the mean of
         if isinstance(encoder.backbone, FastText):
             rows = (encoder.backbone.parts[batch.ids[batch.targets["cbow.near"]]] >= 0).sum(1).to(near.dtype)
         sums = near.new_zeros(len(batch.targets["cbow.places"]), near.shape[1])

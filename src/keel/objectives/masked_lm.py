@@ -1,19 +1,19 @@
 """Masked language modelling (Devlin et al. 2018): predict 15 % of the tokens from the rest.
 
-In: rows. Hides: of the selected tokens 80 % become [MASK], 10 % a random token, 10 % stay. Why not always [MASK]: it
-never occurs after pretraining; random tokens make the model check every word against its context, unchanged ones keep
-a word's own information in its vector. Out: loss and accuracy at the selected tokens only.
+In: rows. Of the selected tokens, 80 % become [MASK], 10 % a random token, and 10 % stay unchanged. Why not always
+[MASK]: it never occurs after pretraining; random tokens make the model check every word against its context, unchanged
+ones keep a word's own information in its vector. Out: loss and accuracy at the selected tokens only.
 
 Notable choices
 - What is selected (`unit`): tokens, whole words, n-grams or spans; see `_masking.py`.
-- MLM as correction (Cui et al. 2020) shows a similar token where others show [MASK]: set `similar_replace_prob` instead
-  of `mask_replace_prob`. Similar are the CANDIDATES tokens whose embeddings, those of the model in training, have the
-  largest cosine with the hidden one's. Early in a run that is noise, later what the model itself finds similar.
+- MLM as correction (Cui et al. 2020) replaces tokens with a similar token instead of [MASK]: set `similar_replace_prob`
+  instead of `mask_replace_prob`. Similar tokens are the CANDIDATES nearest neighbours by cosine of the model's current
+  token embeddings: noise early in a run, meaningful later.
 - The selection derives from the row's key. Rows that never repeat are masked dynamically; a stream that repeats its
   rows (`data.static_masks`) repeats their masks.
-- Logits exist at the selected tokens only: the output layer is most of a small model's work.
+- Logits are computed at the selected tokens only: the output layer is most of a small model's work.
 
-Shapes: T tokens, P selected tokens, S of them to be shown as a similar token, W width, V vocabulary.
+Shapes: T tokens, P selected tokens, S of them replaced by a similar token, W width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ CANDIDATES = 10
 
 
 class MaskedLMConfig(ObjectiveConfig):
-    mask_prob: float = Field(0.15, gt=0, lt=1, description="share of tokens that are predicted")
-    unit: Unit = Field("token", description="what is selected at a time; words are those the corpus knows")
+    mask_prob: float = Field(0.15, gt=0, lt=1, description="fraction of tokens that are predicted")
+    unit: Unit = Field("token", description="unit of selection; word boundaries are those stored in the corpus")
     max_words: int = Field(3, ge=1, description="words of an ngram or span, at most")
-    mask_replace_prob: float = Field(0.8, ge=0, le=1, description="share of the selected that become [MASK]")
+    mask_replace_prob: float = Field(0.8, ge=0, le=1, description="fraction of selected tokens replaced by [MASK]")
     similar_replace_prob: float = Field(
-        0.0, ge=0, le=1, description="share of the selected that become a similar token"
+        0.0, ge=0, le=1, description="fraction of selected tokens replaced by a similar token"
     )
-    random_replace_prob: float = Field(0.1, ge=0, le=1, description="share of the selected that become a random token")
+    random_replace_prob: float = Field(
+        0.1, ge=0, le=1, description="fraction of selected tokens replaced by a random token"
+    )
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
@@ -65,7 +67,7 @@ class MaskedLM(TokenPrediction, Objective):
     def __init__(self, config: MaskedLMConfig, backbone: Backbone) -> None:
         super().__init__()
         if backbone.config.context == "left":
-            raise UserError("masked_lm needs a bidirectional backbone; causal_lm is for a causal one")
+            raise UserError("masked_lm needs a bidirectional backbone; use causal_lm with a causal one")
         self.config = config
         self.head = backbone.token_head()
 
@@ -92,7 +94,7 @@ class MaskedLM(TokenPrediction, Objective):
 
     @torch.no_grad()
     def corrupt(self, encoder: CachedEncoder, batch: Batch) -> tuple[Batch, dict[str, Score]]:
-        if "masked_lm.similar" not in batch.targets:  # the answers may have been hidden with other options
+        if "masked_lm.similar" not in batch.targets:  # the batch may have been prepared with other options
             return batch, {}
         places, draws = batch.targets["masked_lm.similar"], batch.targets["masked_lm.draws"]
         table = F.normalize(encoder.backbone.token_embeddings(), dim=1)

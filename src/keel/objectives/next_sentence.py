@@ -1,7 +1,7 @@
 """Next-sentence prediction (Devlin et al. 2018): does segment B follow segment A, or is it from another document?
 
-In: rows packed as pairs; the packer draws the answer, because it decides which text a row consumes. Out: loss and
-accuracy of a two-way choice on the pooled [CLS] vector: 0 follows, 1 random, as in the published checkpoints.
+In: rows packed as pairs; the packer draws the label, because it decides which text goes into a row. Out: loss and
+accuracy of a binary classifier on the pooled [CLS] vector: 0 follows, 1 random, as in the published checkpoints.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Replaced-token detection (Clark et al. 2020): which of these tokens did a small generator put in?
+"""Replaced-token detection (Clark et al. 2020): predict which tokens were replaced by a small generator.
 
-In: rows of which some tokens are hidden, as in masked language modelling. A generator, a narrower encoder with the same
-embeddings, predicts them; what it draws replaces them; the backbone tells for every token whether it was replaced.
-Out: two scores: `replaced_token`, over all ordinary tokens, and `replaced_token.generator`, over the hidden ones. Every
-token teaches, and the backbone never sees [MASK].
+In: rows with masked tokens, as in masked language modelling. A generator, a narrower encoder with the same embeddings,
+predicts them; samples from its predictions replace them; the backbone classifies every token as original or replaced.
+Out: two scores: `replaced_token`, over all ordinary tokens, and `replaced_token.generator`, over the masked ones. Every
+token contributes to the loss, and the backbone never sees [MASK].
 
 Notable choices
-- The generator is no opponent: it learns to predict, not to deceive, and no gradient passes through what it drew.
-- What it draws is a function of the row's key and the weights (the inverse of its distribution at a number that
-  `prepare` drew), so held-out figures do not depend on any generator of random numbers.
-- A drawn token that happens to be right counts as original.
+- Training is not adversarial: the generator learns by maximum likelihood, and no gradient passes through its samples.
+- A sample is a function of the row's key and the weights (the inverse CDF of the prediction at a number that `prepare`
+  drew), so held-out metrics do not depend on a random number generator.
+- A sampled token that equals the original counts as original.
 
-Shapes: T tokens, P hidden tokens, N ordinary tokens, W width, V vocabulary.
+Shapes: T tokens, P masked tokens, N ordinary tokens, W width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from keel.values import Batch, Rows, Score
 
 
 class ReplacedTokenConfig(ObjectiveConfig):
-    mask_prob: float = Field(0.15, gt=0, lt=1, description="share of tokens that the generator predicts")
+    mask_prob: float = Field(0.15, gt=0, lt=1, description="fraction of tokens that the generator predicts")
     generator_size: float | None = Field(
-        0.25, gt=0, le=1, description="the generator's width as a share of the backbone's; null: none, and no training"
+        0.25, gt=0, le=1, description="generator width / backbone width; null: no generator, hence no training"
     )
-    weight: float = Field(50.0, gt=0, description="of detecting replaced tokens; predicting them has weight 1")
+    weight: float = Field(50.0, gt=0, description="weight of the detection loss; the generator's loss has weight 1")
 
 
 class ReplacedToken(Objective):
@@ -63,7 +63,7 @@ class ReplacedToken(Objective):
         self.activation = ACTIVATIONS[backbone.config.activation]
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """As the backbone itself: the generator's first layer starts by attending to neighbouring tokens."""
+        """As in the backbone: the generator's first layer is initialised to attend to neighbouring tokens."""
         if self.generator is not None:
             init_identity(self.generator.embedding_projection)
             config = self.generator.config
@@ -110,7 +110,7 @@ class ReplacedToken(Objective):
         return shown, {f"{self.name}.generator": score}
 
     def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
-        """(N, 2): as it was, replaced."""
+        """(N, 2): logits for original and replaced."""
         vectors = encoder(batch).vectors[batch.targets["replaced_token.places"]]
         replaced = self.out(self.activation(self.dense(vectors)))
         return torch.cat([torch.zeros_like(replaced), replaced], 1)
@@ -123,7 +123,7 @@ class ReplacedToken(Objective):
 
 
 class Generator(nn.Module):
-    """Layers like the backbone's, but narrower, over the backbone's own embeddings."""
+    """A narrower copy of the backbone's layers, on the backbone's embeddings."""
 
     def __init__(self, backbone: Electra, size: float) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Generator(nn.Module):
 
 
 def _draw(logits: Tensor, numbers: Tensor) -> Tensor:
-    """(P,): for each place the token at which the summed chances pass its number."""
+    """(P,): inverse-CDF sampling: the token at which the cumulative probability passes the position's number."""
     chances = torch.softmax(logits, 1).cumsum(1)
     drawn = torch.searchsorted(chances, (numbers[:, None] * chances[:, -1:]).contiguous(), right=True)
     return drawn.squeeze(1).clamp(max=logits.shape[1] - 1)

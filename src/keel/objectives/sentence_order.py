@@ -1,8 +1,8 @@
-"""Sentence-order prediction (Lan et al. 2019): are two neighbouring stretches of a text in their right order?
+"""Sentence-order prediction (Lan et al. 2019): are two consecutive segments of a text in the original order?
 
-In: rows packed as `order`; the packer draws the answer, because it decides which stretch comes first. Out: loss and
-accuracy of a two-way choice on the pooled row: 0 as written, 1 swapped, as in the published checkpoints. Unlike with
-next-sentence prediction, the topic of the two gives nothing away.
+In: rows packed as `order`; the packer draws the label, because it decides which segment comes first. Out: loss and
+accuracy of a binary classifier on the pooled row: 0 original, 1 swapped, as in the published checkpoints. Unlike in
+next-sentence prediction, the topic gives no clue.
 """
 
 from __future__ import annotations

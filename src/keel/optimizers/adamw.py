@@ -1,4 +1,4 @@
-"""AdamW (Loshchilov and Hutter 2019), for all parameters."""
+"""AdamW (Loshchilov and Hutter 2019), torch's fused implementation. In: parameter groups. Out: an optimizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keel.configs import Options
 
 class AdamW(torch.optim.AdamW):
     Config = Options
-    matrices_only = False  # it takes every parameter
+    matrices_only = False  # updates every parameter
 
     @classmethod
     def make(cls, groups: list[dict[str, Any]], betas: tuple[float, float], epsilon: float, precision: str) -> Self:

@@ -1,14 +1,14 @@
-"""Muon (Jordan et al. 2024): a matrix is moved by an orthogonal step, the one nearest to its momentum.
+"""Muon (Jordan et al. 2024): updates a matrix with the orthogonal matrix nearest to its momentum.
 
-In: matrices and their gradients. Out: the matrices after a step whose singular values are all about 1 instead of a few
-large ones: directions that seldom have a gradient are learned as fast as the others.
+In: matrices and their gradients. Out: the updated matrices. All singular values of an update are about 1 instead of a
+few being large, so directions that seldom have a gradient are learned as fast as the others.
 
 Notable choices
-- Steps have the size that AdamW's usually have (Liu et al. 2025), so both take the same learning rate.
-- Several matrices may be stacked in one parameter (query, key and value): each has its own step.
-- Five rounds of Newton and Schulz, in the number format of the run; torch's own Muon always uses bf16, which is slow on
-  processors that do not multiply in it.
-- Small matrices do not fill several threads: on a CPU as many are moved at once as there are threads.
+- Updates have the typical RMS of AdamW's (Liu et al. 2025), so both optimizers use the same learning rate.
+- Several matrices may be stacked in one parameter (query, key and value): each is orthogonalised separately.
+- Five Newton-Schulz iterations, in the precision of the run; torch's own Muon always uses bf16, which is slow on
+  processors without bf16 arithmetic.
+- A small matrix does not keep several threads busy: on a CPU, each thread updates a matrix of its own.
 
 Shapes: S stacked matrices of N rows and M columns.
 """
@@ -27,14 +27,14 @@ from keel.parallel import for_each
 
 ROUNDS = 5
 COEFFICIENTS = (3.4445, -4.775, 2.0315)  # of the published quintic, which is steep at 0 and stays near 1
-SIZE = 0.2  # root mean square of an entry of AdamW's step, as a share of the learning rate
+SIZE = 0.2  # typical RMS of AdamW's update, relative to the learning rate
 
 
 class Muon(torch.optim.Optimizer):
-    """Groups may have `stacked`: how many matrices are stacked in each of their parameters."""
+    """Groups may have `stacked`: the number of matrices stacked in each of their parameters."""
 
     Config = Options
-    matrices_only = True  # AdamW takes what is not a matrix of a layer
+    matrices_only = True  # AdamW updates everything that is not a layer's matrix
 
     def __init__(
         self, groups: Iterable[dict[str, Any]], momentum: float = 0.95, precision: torch.dtype = torch.float32
@@ -57,7 +57,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _move(self, given: tuple[Tensor, dict[str, Any]]) -> None:
-        """One parameter; they do not depend on each other."""
+        """Updates one parameter; parameters are independent of each other."""
         weight, group = given
         assert weight.grad is not None
         momentum = self.state[weight]["momentum"].lerp_(weight.grad, 1 - group["momentum"])

@@ -1,1 +1,1 @@
-"""How documents become rows: one packer per file, selected by `data.packing`."""
+"""Packers turn documents into rows: one per file, selected by `data.packing`."""

@@ -1,8 +1,8 @@
-"""What `full-sentences` and `doc-sentences` share (Liu et al. 2019): rows filled with whole sentences of one segment.
+"""Shared by `full-sentences` and `doc-sentences` (Liu et al. 2019): rows of complete sentences, in one segment.
 
-In: the sentence bounds of some documents. Out: a plan without answers. A sentence that does not fit into the rest of a
-row starts the next one; a sentence longer than a whole row is cut. The two packers differ only in what happens at the
-end of a document: `ends_row`.
+In: the sentence bounds of some documents. Out: a plan without labels. A sentence that does not fit into the rest of a
+row starts the next one; a sentence longer than a row is split. The two packers differ only at the end of a document:
+`ends_row`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from keel.corpus.row_plan import Packer, RowPlan, target_length
 
 
 class SentencesConfig(Options):
-    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
+    short_seq_prob: float = Field(0.1, ge=0, le=1, description="fraction of rows with a random shorter target length")
 
 
 class SentencePacker(Packer):
     @abstractmethod
     def ends_row(self, left: int) -> bool:
-        """Whether the end of a document also ends its row, in which `left` tokens are free."""
+        """Whether the end of a document also ends the row, which has `left` free tokens."""
 
     def plan(self, documents: np.ndarray, random: np.random.Generator) -> RowPlan:
         room = self.length - 1  # without [CLS]
@@ -32,7 +32,7 @@ class SentencePacker(Packer):
         first = [0]
 
         def start_row() -> int:
-            """Closes the open row, if it has any text, and returns the target of the next."""
+            """Closes the open row, if it has any text, and returns the target length of the next."""
             if len(ranges) > first[-1]:
                 first.append(len(ranges))
             return target_length(room, self.config.short_seq_prob, random)

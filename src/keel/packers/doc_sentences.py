@@ -1,7 +1,7 @@
-"""Rows of whole sentences that end with their document: RoBERTa's DOC-SENTENCES (Liu et al. 2019).
+"""Rows of complete sentences that end with their document: RoBERTa's DOC-SENTENCES (Liu et al. 2019).
 
-In: the sentence bounds of some documents. Out: a plan without answers. The last row of a document is as short as the
-text left for it; batches are counted in tokens, so nothing is padded.
+In: the sentence bounds of some documents. Out: a plan without labels. The last row of a document may be short; batch
+sizes are counted in tokens, so nothing is padded.
 """
 
 from __future__ import annotations

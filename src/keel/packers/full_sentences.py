@@ -1,7 +1,7 @@
-"""Full rows of whole sentences that may cross documents: RoBERTa's FULL-SENTENCES (Liu et al. 2019).
+"""Full rows of complete sentences that may cross documents: RoBERTa's FULL-SENTENCES (Liu et al. 2019).
 
-In: the sentence bounds of some documents. Out: a plan without answers. Where a document ends, its row continues with
-the next document after a [SEP]. Rows waste almost no tokens, at the price of unrelated texts in one row.
+In: the sentence bounds of some documents. Out: a plan without labels. After the end of a document the row continues
+with a [SEP] and the next document. Almost no tokens are wasted, at the price of unrelated texts in one row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Two consecutive segments of a document, half of them swapped (Lan et al. 2019), for sentence-order prediction.
 
-In: the sentence bounds of some documents. Out: a plan whose answers say which rows are swapped (`sentence_order`).
+In: the sentence bounds of some documents. Out: a plan whose labels mark the swapped rows (`sentence_order`).
 
-A row takes sentences of one document until its length is full and splits them at a random sentence into A and B. A
-single sentence that fills a row is split in the middle; a sentence of one token is left out, because it has no order.
+A row takes sentences of one document until it is full and splits them at a random sentence boundary into A and B. A
+single sentence that fills a row is split in the middle; a sentence of one token is skipped, because it has no order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SPECIALS = 3  # [CLS] A [SEP] B [SEP]
 
 
 class OrderConfig(Options):
-    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
+    short_seq_prob: float = Field(0.1, ge=0, le=1, description="fraction of rows with a random shorter target length")
 
 
 class OrderPacker(Packer):

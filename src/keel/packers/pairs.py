@@ -1,16 +1,16 @@
 """Segment pairs as in BERT (Devlin et al. 2018; a reimplementation of `create_instances_from_document`).
 
-In: the sentence bounds of some documents. Out: a plan whose answers say which rows are random (`next_sentence`).
+In: the sentence bounds of some documents. Out: a plan whose labels mark the random pairs (`next_sentence`).
 
-A row takes sentences of one document until its length is full (one row in ten has a random shorter target) and splits
-them at a random sentence into A and B. In half of the rows B is replaced by text from a random place of another
-document; the sentences that B would have had start the next row. A pair that is too long loses tokens at random ends
-of its longer segment.
+A row takes sentences of one document until it is full (one row in ten has a random shorter target length) and splits
+them at a random sentence boundary into A and B. In half of the rows B is replaced by text from a random position in
+another document; the replaced sentences start the next row. A pair that is too long loses tokens at random ends of its
+longer segment.
 
-Notable choice: a row of a single sentence has nothing left for B, so it must be a random pair. The original leaves it
-at that, which shifts the labels towards random, the more so the shorter the documents are. Here each forced random row
-is compensated by a later row that was drawn as random and is made a consecutive one instead, so the labels stay at half
-and half wherever the text allows it.
+Notable choice: a row of a single sentence has nothing left for B, so it must be a random pair. The original accepts
+this, which shifts the labels towards random, the more so the shorter the documents are. Here each forced random row is
+compensated by a later row that was drawn as random and is made consecutive instead, so the labels stay balanced
+wherever the text allows it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from keel.configs import Options
 from keel.corpus.row_plan import Packer, RowPlan, cut_pair, sentences_to_fill, target_length
 
 SPECIALS = 3  # [CLS] A [SEP] B [SEP]
-TRIES = 20  # draws of another document before all of them are searched
+TRIES = 20  # random draws of another document before all of them are searched
 
 
 class PairsConfig(Options):
-    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of rows that aim at a random shorter length")
-    random_next_prob: float = Field(0.5, ge=0, le=1, description="share of pairs whose B is from another document")
+    short_seq_prob: float = Field(0.1, ge=0, le=1, description="fraction of rows with a random shorter target length")
+    random_next_prob: float = Field(0.5, ge=0, le=1, description="fraction of pairs whose B is from another document")
 
 
 class PairPacker(Packer):
@@ -37,7 +37,7 @@ class PairPacker(Packer):
 
     def plan(self, documents: np.ndarray, random: np.random.Generator) -> RowPlan:
         rows: list[tuple[int, int, int, int, int]] = []
-        self._uncompensated = 0  # forced random rows that no later row has made up for yet
+        self._uncompensated = 0  # forced random rows that no later row has compensated yet
         for document in documents:
             self._pack_document(int(document), random, rows)
         return RowPlan.of_pairs(rows, "next_sentence")
@@ -73,7 +73,7 @@ class PairPacker(Packer):
         return drawn
 
     def _random_segment(self, document: int, tokens: int, random: np.random.Generator) -> tuple[int, int]:
-        """Text of another document. It must differ by content too: a copy of this document would be a wrong label."""
+        """Text of another document. Its content must differ too: a copy of this document would get a wrong label."""
         hashes = self.corpus.hashes
         for _ in range(TRIES):
             other = int(self.pool[random.integers(len(self.pool))])

@@ -1,12 +1,12 @@
 """One sentence per row, for contrastive objectives such as SimCSE (Gao et al. 2021).
 
-In: the sentence bounds of some documents. Out: a plan without answers. A sentence longer than a row keeps its first
-tokens and loses the rest, as in SimCSE, which truncates at 32 tokens.
+In: the sentence bounds of some documents. Out: a plan without labels. A sentence longer than a row is truncated, as in
+SimCSE, which truncates at 32 tokens.
 
 Notable choices
-- Nothing is random here: row order and dropout, which make the two views of a sentence differ, are drawn elsewhere.
+- Nothing is random here: row order and dropout, which makes the two views of a sentence differ, are drawn elsewhere.
 - No shorter targets (`short_seq_prob`): sentences already come in all lengths.
-- Cutting a long sentence into several rows was rejected: a fragment is not a sentence, and two fragments of the same
+- Splitting a long sentence into several rows was rejected: a fragment is not a sentence, and two fragments of the same
   sentence in one batch would be false negatives of each other.
 """
 

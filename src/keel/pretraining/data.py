@@ -1,4 +1,4 @@
-"""The corpus as a pretraining run reads it: what `keel pretrain` learns from and `keel corpus inspect` shows.
+"""The corpus as a pretraining run reads it: the rows that `keel pretrain` trains on and `keel corpus inspect` shows.
 
 In: a recipe and a corpus folder. Out: streams of rows by phase, and the fixed rows of the held-out documents.
 """
@@ -32,10 +32,10 @@ class Data:
     streams: dict[str, Stream]
     held_out: list[Rows]
     recipe: Recipe
-    evaluated: dict[str, ObjectiveConfig]  # the objectives of held-out figures, as the evaluation recipe sets them
+    evaluated: dict[str, ObjectiveConfig]  # objectives of held-out losses, with the settings of the evaluation recipe
 
     def micro_batches(self, progress: float, cursors: dict[str, Cursor]) -> tuple[list[Rows], dict[str, Cursor]]:
-        """The next step's rows, dealt to its micro-batches so that all have about the same number of tokens."""
+        """The next step's rows, divided into micro-batches of about the same number of tokens."""
         training, phase = self.recipe.training, self._phase(progress)
         rows, cursor = self.streams[phase].take(cursors.get(phase, Cursor()), training.batch_tokens)
         count = min(training.micro_batches, len(rows.lengths))
@@ -66,7 +66,7 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
     streams = {"main": _stream(corpus, tokenizer, kept, kept, recipe, recipe.data.length)}
     if recipe.data.long_phase:
         streams["long"] = _stream(corpus, tokenizer, kept, kept, recipe, recipe.data.long_phase.length)
-    # A single held-out document has no foreign text among its own kind; it borrows from the others.
+    # With a single held-out document, the random second segments of pairs come from all documents.
     pool = held if _differ(corpus, held) else all_documents
     used, evaluated = find_eval_recipe(recipe)
     rows = []
@@ -76,18 +76,19 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
 
 
 def find_eval_recipe(recipe: Recipe) -> tuple[Recipe, dict[str, ObjectiveConfig]]:
-    """The recipe that held-out rows are made by, and the objectives they evaluate."""
+    """The recipe that packs and masks the held-out rows, and the objectives that are evaluated on them."""
     own = dict(recipe.model.objectives)
     if recipe.data.eval_recipe is None:
         return recipe, own
     used = recipes.load(recipe.data.eval_recipe)
     shared = {name: options for name, options in used.model.objectives.items() if name in own}
-    if not shared:  # a model with other objectives can only be evaluated on its own
+    if not shared:  # none of its objectives can be evaluated with that recipe
         return recipe, own
     longest = recipe.model.backbone.max_length
     if used.data.length > longest:
         raise UserError(
-            f"data.eval_recipe={used.name} has rows of {used.data.length} tokens, {recipe.name} reads {longest} at most"
+            f"data.eval_recipe={used.name} has rows of {used.data.length} tokens, but {recipe.name} reads at most "
+            f"{longest}; choose another recipe"
         )
     return used, shared
 
@@ -108,7 +109,7 @@ def _stream(
 
 
 def _evaluation_rows(stream: Stream, recipe: Recipe) -> list[Rows]:
-    """The first rows of the held-out documents, always the same; about one epoch of them at the most."""
+    """The first rows of the held-out documents, always the same; at most about one epoch."""
     batches, cursor, left = [], Cursor(), recipe.training.evaluation_tokens
     while left > 0 and cursor.epoch == 0:
         rows, cursor = stream.take(cursor, min(left, recipe.training.batch_tokens // recipe.training.micro_batches))

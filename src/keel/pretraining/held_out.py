@@ -1,11 +1,11 @@
-"""The losses of a pretrained model on held-out text, by token and by character.
+"""The losses of a pretrained model on held-out text, per token and per character.
 
-In: a learner and a corpus' held-out rows, with answers hidden as a recipe hides them. Out: figures that a run logs, and
-that `keel evaluate MODEL --corpus DIR` prints for any model.
+In: a learner and the held-out rows of a corpus, masked by a recipe. Out: losses that a run logs, and that
+`keel evaluate MODEL --corpus DIR` prints for any model.
 
 Notable choices
-- Losses by token cannot be compared between vocabularies: longer tokens are fewer and harder. Divided by the characters
-  the tokens stand for they can, on the same documents.
+- Losses per token cannot be compared between vocabularies: longer tokens are fewer and harder to predict. Losses per
+  character can, on the same documents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
 from keel.values import Batch, Rows
 
-# By objective, the recipe that evaluates it; the first that the model has.
+# By objective, the recipe that evaluates it; the first objective that the model has is used.
 EVAL_RECIPES = {
     "masked_lm": "roberta-mini",
     "causal_lm": "gpt-mini",
@@ -35,18 +35,20 @@ EVAL_RECIPES = {
     "skip_gram": "word2vec",
     "cbow": "word2vec-cbow",
 }
-WINDOWS = ("skip_gram", "cbow")  # whose losses are over pairs, not over the tokens of a text
+WINDOWS = ("skip_gram", "cbow")  # their losses are over word pairs, not over the tokens of a text
 
 
 def evaluate_on_corpus(
     model: str, corpus: str, *, eval_recipe: str | None = None, device: str = "auto", allow_pickle: bool = False
 ) -> dict[str, Any]:
-    """A model's figures on a corpus' held-out documents; `eval_recipe` is the recipe that packs and hides them."""
+    """A model's losses on the held-out documents of a corpus; `eval_recipe` is the recipe that packs and masks them."""
     prepare_cpu()
     loaded = load_model(model, pickle=allow_pickle)
     able = [name for name in EVAL_RECIPES if name in loaded.learner.objectives]
     if eval_recipe is None and not able:
-        raise UserError(f"{model}: has no language-model head, so there is no loss to take; go on with keel pretrain")
+        raise UserError(
+            f"{model}: has no language-model head, so there is no loss to compute; train one with keel pretrain"
+        )
     recipe = recipes.load(eval_recipe or EVAL_RECIPES[able[0]])
     evaluated = {name: value for name, value in recipe.model.objectives.items() if name in loaded.learner.objectives}
     if not evaluated:
@@ -77,15 +79,15 @@ def evaluate_on_corpus(
 
 
 def prepare_held_out(learner: Learner, data: Data, device: torch.device) -> tuple[Learner, list[Batch]]:
-    """The learner with the objectives to evaluate, and the rows with the answers hidden by the evaluation recipe."""
-    with torch.device("meta"):  # hiding needs the objectives' settings, not their weights
-        hider = assemble(make_backbone(data.recipe.model.backbone), data.evaluated)
+    """The learner with the objectives to evaluate, and the held-out rows, masked by the evaluation recipe."""
+    with torch.device("meta"):  # masking needs the objectives' settings, not their weights
+        masker = assemble(make_backbone(data.recipe.model.backbone), data.evaluated)
     evaluated = Learner(learner.backbone, {name: learner.objectives[name] for name in data.evaluated})
-    return evaluated, [hider.prepare(rows, data.tokenizer, device) for rows in data.held_out]
+    return evaluated, [masker.prepare(rows, data.tokenizer, device) for rows in data.held_out]
 
 
 def _count(batches: list[Rows], tokenizer: LibraryTokenizer) -> tuple[int, int]:
-    """The tokens that can be asked about, and the characters they stand for."""
+    """The number of tokens that can be predicted, and of the characters that they stand for."""
     tokens = characters = 0
     for rows in batches:
         ids = rows.ids[ordinary_tokens(rows, tokenizer)]

@@ -1,1 +1,1 @@
-"""The family tree: one YAML file per recipe, each told as its difference from its parent."""
+"""One YAML file per recipe; each contains only what differs from its parent."""

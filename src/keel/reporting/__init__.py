@@ -1,1 +1,1 @@
-"""Pages people read: curves as inline SVG, and one self-contained HTML report per run."""
+"""Reports: one self-contained HTML page per run, with curves as inline SVG."""

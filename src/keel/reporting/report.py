@@ -5,10 +5,10 @@ In: the folder of a run (`metrics.jsonl`, `recipe.yaml`), facts about it, and ex
 readable on a phone.
 
 Notable choices
-- The charts follow from the names in the metrics (`<objective>.<figure>`), so a new objective needs no change here.
+- The charts are made from the names in the log (`<objective>.<metric>`), so a new objective needs no change here.
 - A run that was killed may have written a step twice, or half of the last line: the later record of a step wins, and
   lines that are not JSON are skipped and counted on the page.
-- Training figures are smoothed over about 1/40 of the run; held-out figures are shown as measured.
+- Training metrics are smoothed over about 1/40 of the run; held-out metrics are shown as measured.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def write_report(
 ) -> Path:
     """Writes `report.html`.
 
-    `facts` are shown in the given order; the fact `title` is the headline. `fills`: text, and predictions before and
-    after training. `details` and `figures` come from a task. `answers` is the folder of a model that makes predictions,
-    and `usage` an example input for it: on the command line, and in Python. `use` is for models with another purpose: a
-    verb with its arguments, and a line of Python; None: the model fills masks.
+    `facts` are shown in the given order; the fact `title` is the page's title. `fills`: text, and predictions before
+    and after training. `details` and `figures` come from a task. `answers` is the folder of a model that makes
+    predictions, and `usage` an example input for it: on the command line, and in Python. `use` is for models with
+    another purpose: a verb with its arguments, and a line of Python; None: the model fills masks.
     """
     facts = dict(facts or {})
     records, skipped = read_metrics(folder / METRICS)
@@ -164,7 +164,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _breakable(name: str) -> Any:
-    """The name of a figure, with line breaks allowed after dots and underscores."""
+    """The name of a metric, with line breaks allowed after dots and underscores."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([._])(?=\w)", r"\1<wbr>", str(escape(name))))
@@ -191,7 +191,7 @@ def read_metrics(path: Path) -> tuple[list[MetricsRecord], int]:
 
 
 def charts(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) -> list[str]:
-    """One chart per objective and figure, then the learning rate and the speed."""
+    """One chart per objective and metric, then the learning rate and the speed."""
     names = list(dict.fromkeys(n for r in (*train, *held_out) for n, v in r.items() if "." in n and _is_number(v)))
     if len({n.partition(".")[0] for n in names}) > 1:
         names.insert(0, "loss")
@@ -241,7 +241,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _tiles(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) -> list[tuple[str, str]]:
-    """The most important figures of the run."""
+    """The most important numbers of the run."""
     tiles = []
     for name, value in (held_out[-1] if held_out else {}).items():
         if "." in name and _is_number(value):
@@ -256,7 +256,7 @@ def _tiles(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) ->
 
 
 def _last_figures(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) -> list[tuple[str, str, str, str]]:
-    """Name, last value, best value and its step: of held-out figures, or of training figures if there are none."""
+    """Name, last value, best value and its step: of held-out metrics, or of training metrics if there are none."""
     records = held_out or train
     rows = []
     for name in dict.fromkeys(n for r in records for n in r if n == "loss" or "." in n):

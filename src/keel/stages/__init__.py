@@ -1,1 +1,1 @@
-"""One short file per command: the only place where the other rooms meet."""
+"""One short file per verb of the command line: the only place that combines the other rooms."""

@@ -1,7 +1,7 @@
 """`keel corpus build` and `keel corpus inspect`.
 
-In: text files and a tokenizer, or a corpus folder. Out: the account; or what to check before training: lengths,
-duplicates, and rows packed and masked exactly as the model will see them.
+In: text files and a tokenizer, or a corpus folder. Out: the account of the documents; or statistics to check before
+training: lengths, duplicates, and some rows, packed and masked exactly as the model will see them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def build(
     held_out: float = 0.01,
     report: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
-    """One streaming pass over the texts. Does not import torch, whose memory would be paid for in every worker."""
+    """One streaming pass over the texts. Does not import torch, which would take memory in every worker."""
     from keel.corpus.build import build as run
     from keel.text.readers import find_files
     from keel.tokenizers.folder import open_tokenizer
@@ -110,7 +110,7 @@ class _Prepared:
             self.chosen[self.batch.targets[key].numpy()] = True
 
     def hiding(self) -> dict[str, Any]:
-        """How many tokens are masked, out of how many, and the share of them in words that are masked whole."""
+        """How many tokens are selected, out of how many, and the share of them whose complete word is selected."""
         from keel.objectives._masking import WordGroups, ordinary_tokens
 
         ordinary = ordinary_tokens(self.rows, self.tokenizer)

@@ -1,10 +1,10 @@
-"""`keel doctor`: everything about this machine that decides how fast a run is, and what could kill it.
+"""`keel doctor`: checks what determines training speed on this machine, and what could crash a run.
 
 In: nothing. Out: a list of checks, each with what was found, a verdict (ok, note, warn) and what to do about it.
 
 Notable choices
 - torch is never imported here. Child processes report torch's properties and measure its speed, because a bf16 matmul
-  may kill the process that tries it (see `machine.py`), and the doctor has to survive that.
+  may kill the process that tries it (see `machine.py`), and this process has to survive that.
 - The speeds of fp32 and bf16 are medians of alternating products in one process, so a busy machine slows both.
 """
 
@@ -126,7 +126,9 @@ def _measure(threads: int, bf16: bool, capped: bool) -> dict[str, Any]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"error": str(error).splitlines()[0]}
     if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"the child ended with {done.returncode}"])[-1]}
+        return {
+            "error": (done.stderr.strip().splitlines() or [f"the child process exited with code {done.returncode}"])[-1]
+        }
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts
 
@@ -164,9 +166,9 @@ def _cores() -> Check:
     value = f"{physical} cores, {logical} logical" + (f", quota {quota:g}" if quota is not None else "")
     total = os.cpu_count() or logical
     if quota is not None and quota < physical:
-        return _check("cores", value, "note", f"the container may use {quota:g} CPUs' time only: raise its CPU limit")
+        return _check("cores", value, "note", f"the container is limited to {quota:g} CPUs: raise its CPU limit")
     if logical < total:
-        return _check("cores", f"{value} of {total}", "note", "this process is pinned to some of the CPUs (affinity)")
+        return _check("cores", f"{value} of {total}", "note", "CPU affinity restricts this process to some of the CPUs")
     return _check("cores", value)
 
 
@@ -186,14 +188,16 @@ def _load() -> Check:
         return _check("load", "unknown")
     load, cpus = os.getloadavg()[0], len(machine.available_cpus())
     if load > 0.5 * cpus:
-        advice = "other programs are busy; training threads wait for each other, so a busy neighbour costs a multiple"
+        advice = (
+            "other processes are busy; training threads wait for each other, so even one slows training several times"
+        )
         return _check("load", f"{load:.1f} on {cpus} CPUs", "note", advice)
     return _check("load", f"{load:.1f} on {cpus} CPUs")
 
 
 def _settings() -> Check:
     found = [f"{name}={os.environ[name]}" for name in SETTINGS if os.environ.get(name)]
-    return _check("settings", ", ".join(found) or "none of the variables that change speed is set")
+    return _check("settings", ", ".join(found) or "no environment variable that affects speed is set")
 
 
 def _memory() -> Check:
@@ -212,7 +216,7 @@ def _disk() -> Check:
     free = shutil.disk_usage(here).free
     value = f"{free / GIGABYTE:.1f} GB free in {here}"
     if free < GIGABYTE:
-        return _check("disk", value, "warn", "checkpoints need room: free some, or give --out on another disk")
+        return _check("disk", value, "warn", "checkpoints need space: free some, or choose --out on another disk")
     return _check("disk", value)
 
 
@@ -222,7 +226,7 @@ def _gpus(facts: dict[str, Any]) -> Check:
     if facts.get("mps"):
         return _check("gpu", "Apple MPS")
     if shutil.which("nvidia-smi"):
-        advice = "an NVIDIA driver is installed, but this torch sees no GPU: install the CUDA build of torch"
+        advice = "an NVIDIA driver is installed, but torch finds no GPU: install the CUDA build of torch"
         return _check("gpu", "none usable", "warn", advice)
     return _check("gpu", "none: training runs on the CPU")
 
@@ -236,7 +240,7 @@ def _trap_check(verdict: str) -> Check:
         return _check("bf16 trap", "bf16 does not work here at all", "warn", "keep training.precision at fp32")
     if verdict == machine.UNKNOWN:
         return _check(
-            "bf16 trap", "the probe gave no answer", "note", f"to be safe Keel sets {cap} where AMX is advertised"
+            "bf16 trap", "the test did not finish", "note", f"to be safe Keel sets {cap} where AMX is advertised"
         )
     return _check("bf16 trap", "no: bf16 matmuls are safe")
 

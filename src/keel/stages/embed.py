@@ -5,14 +5,13 @@ In: a model folder and a file of texts. Out: a .npy file of shape (texts, width)
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keel.errors import UserError
-from keel.folders import check_absent, write_file
+from keel.folders import check_absent, creating
 from keel.inference.model import Model
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 
@@ -32,7 +31,7 @@ def embed(
     try:
         numbers = [int(number) for number in layers.split(",")]
     except ValueError:
-        raise UserError(f"--layers {layers}: numbers are needed, such as -1 or 3,4") from None
+        raise UserError(f"--layers {layers}: expected layer numbers, such as -1 or 3,4") from None
     data = find_columns(file, LabelledData(text=column), ("text",))
     records, rejected = read_examples(file, data, ("text",))
     if rejected:
@@ -42,7 +41,6 @@ def embed(
         raise UserError(f"{file}, line {records[texts.index(None)].line}: no text")
     loaded = Model.load(model, allow_pickle, device)
     vectors = loaded.embed([text or "" for text in texts], pooling, numbers)
-    buffer = io.BytesIO()
-    np.save(buffer, vectors)
-    write_file(Path(out), buffer.getvalue())
+    with creating(Path(out)) as target, target.open("wb") as array:
+        np.save(array, vectors)
     return {"out": out, "texts": len(vectors), "width": vectors.shape[1]}

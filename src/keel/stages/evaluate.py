@@ -37,7 +37,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The metrics on a file; `out` is a folder for the answers (one JSON object per line) and the report page."""
     if out and long == "all":
-        raise UserError("--long all compares metrics and writes no answers; leave --out away, or name one strategy")
+        raise UserError("--long all compares metrics and writes no answers; omit --out, or choose one strategy")
     if out:
         check_free(Path(out))
     loaded = open_task(model, columns, allow_pickle, device)
@@ -83,7 +83,7 @@ def predict(
 
 
 def _read(loaded: Model, path: str, labelled: bool = True) -> Examples:
-    """The examples of a file; the model's task adopts the file's columns."""
+    """The examples of a file; the model's task is set to the columns of the file."""
     task = loaded.need_task()
     found = task.read(path, labelled)
     loaded.task = type(task)(task.config, found.data)

@@ -1,4 +1,4 @@
-"""`keel finetune`: a pretrained model and labelled data -> a model that does a task.
+"""`keel finetune`: a pretrained model and labelled data -> a model for a task.
 
 In: a model folder, a task (or a recipe file), training and development files. Out: a model folder, the answers on the
 development data, and a report page.
@@ -101,7 +101,9 @@ def _prepare(
 ) -> _Work:
     settings = recipe.encoder
     if task.needs.full_embeddings and settings.freeze_layers:
-        raise UserError("encoder.freeze_layers also freezes the token embeddings, which a translator has to train")
+        raise UserError(
+            "encoder.freeze_layers also freezes the token embeddings, which a translator must train; set it to 0"
+        )
     windows, truncation = task.windows(data.train, loaded.tokenizer)
     learner = task_learner(TaskSetup(task, settings), loaded.learner.backbone, recipe.training.seed)
     trains_table = not settings.frozen and not settings.freeze_layers
@@ -162,7 +164,10 @@ def _write_results(
         **({"mixes": mixes} if mixes else {}),
     }
     if judged.constant:
-        say("this run learned nothing: its answer is the same whatever the text. Try another seed or a lower rate")
+        say(
+            "this run learned nothing: it gives the same answer for every text. Try another seed or a lower "
+            "learning rate"
+        )
     of_task = judged.details()
     write_report(
         Path(out),
@@ -180,7 +185,7 @@ def _open(model: str, allow_pickle: bool) -> LoadedModel:
     known = catalog.known("recipes", model) and isinstance(recipes.load_any(model), recipes.Recipe)
     if known and not Path(model).exists():
         raise UserError(
-            f"{model} is a recipe, not a model folder: give a model that `keel pretrain {model}` made, or add "
+            f"{model} is a recipe, not a model folder: give a model trained with `keel pretrain {model}`, or add "
             "--tokenizer DIR to start from fresh weights"
         )
     return load_model(model, pickle=allow_pickle)

@@ -55,7 +55,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Trains, or resumes training, and returns the last held-out metrics.
 
-    `init` is a model to start from: its shape and weights replace the recipe's backbone with its fresh weights.
+    `init` is a model to start from: its architecture and weights replace the recipe's backbone and its fresh weights.
     `blanks` are texts with [MASK], filled before and after training for the report page.
     """
     began = time.monotonic()
@@ -112,7 +112,7 @@ def _fresh(data: Data) -> Learner:
     count_tokens = functools.cache(lambda: data.corpus.count_tokens(data.tokenizer.size))
     try:
         learner.attach_corpus(data.tokenizer, count_tokens)
-    except UserError as error:  # objectives do not know the corpus's path
+    except UserError as error:  # objectives cannot name the corpus
         raise UserError(f"{data.corpus.path}: {error}") from None
     return learner
 
@@ -140,12 +140,12 @@ def _check_tokenizer(loaded: LoadedModel, tokenizer: LibraryTokenizer) -> None:
     if loaded.tokenizer.fingerprint() != tokenizer.fingerprint():
         raise UserError(
             f"{loaded.path} has another tokenizer than the corpus; build the corpus with `--tokenizer {loaded.path}` "
-            "to go on from it"
+            "to continue training it"
         )
 
 
 def _start_from(learner: Learner, loaded: LoadedModel) -> None:
-    """Copies the weights of another model, including heads that the recipe has too."""
+    """Copies the weights of another model, including those of heads that the recipe has too."""
     fresh, there = learner.state_dict(), loaded.learner.state_dict()
     fitting = {name: t for name, t in there.items() if name in fresh and t.shape == fresh[name].shape}
     fitting = {name: t for name, t in fitting.items() if not name.endswith(".counts")}  # keep this corpus's counts
@@ -184,7 +184,11 @@ def _card(recipe: Recipe, data: Data) -> str:
         f"{data.corpus.documents:,} documents and {data.corpus.tokens:,} tokens. The complete recipe is in "
         "`recipe.yaml`.\n\n"
         f'```python\nimport keel\n\nmodel = keel.load("this-folder")\n{example}\nmodel.encode(["a text"])\n```\n'
-    ) + ("\nThe folder also opens in `transformers`, as the class that `config.json` names.\n" if known_there else "")
+    ) + (
+        "\nThe folder can also be loaded with `transformers`, as the class that `config.json` names.\n"
+        if known_there
+        else ""
+    )
 
 
 def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: loop.State) -> dict[str, Any]:

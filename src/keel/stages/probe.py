@@ -1,15 +1,15 @@
-"""`keel probe`: what each layer of an encoder knows, measured with the simplest means.
+"""`keel probe`: how well labels or word senses can be predicted from each layer of an encoder, by simple classifiers.
 
-In: a model, and words with labels (CoNLL columns, spans) or with senses. Out: one figure for each layer.
+In: a model, and words with labels (CoNLL columns, spans) or with senses. Out: one score per layer.
 
 tags    a linear classifier on the frozen vectors of one layer at a time (Tenney et al. 2019; Liu et al. 2019)
 senses  nothing is trained: each sense of a word is the mean of its vectors in the training texts, and a word gets the
         sense with the nearest mean (Peters et al. 2018; Melamud et al. 2016)
 
 Notable choices
-- The layers are compared with a baseline that sees no context: each word's most frequent label, or sense. How far a
-  layer is above it shows what the layer knows about context.
-- Vectors are standardised before the classifier, so that no layer wins by the scale of its activations.
+- The layers are compared with a baseline that sees no context: each word's most frequent label, or sense. The
+  margin over it shows how much information about context a layer contains.
+- Vectors are standardised before the classifier, so that the scale of a layer's activations does not matter.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def probe(
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The figure of each layer, lowest layer first; uses at most `examples` training texts."""
+    """The score of each layer, lowest layer first; uses at most `examples` training texts."""
     say = report or (lambda _: None)
     if out:
         check_free(Path(out))
@@ -77,13 +77,13 @@ def _probe_tags(
     read, evaluated = read_file(task, train), read_file(task, dev)
     try:
         task = task.fit_labels(read.examples)
-    except UserError as error:  # the task does not know the file's name
+    except UserError as error:  # the task cannot name the file
         raise UserError(f"{train}: {error}") from None
     say_oddities((*read.notes, *evaluated.notes), [*read.rejected, *evaluated.rejected], say)
-    given, asked = read.examples[:most], evaluated.examples
-    say(f"{len(given):,} texts to train on, {len(asked):,} to evaluate on")
-    windows, _ = task.windows(given, loaded.tokenizer)
-    dev_windows, _ = task.windows(asked, loaded.tokenizer)
+    train_texts, dev_texts = read.examples[:most], evaluated.examples
+    say(f"{len(train_texts):,} texts to train on, {len(dev_texts):,} to evaluate on")
+    windows, _ = task.windows(train_texts, loaded.tokenizer)
+    dev_windows, _ = task.windows(dev_texts, loaded.tokenizer)
     labels = np.concatenate([w.token_answers["tag"][w.token_answers["tag"] >= 0] for w in windows])
     counts = [int((w.token_answers["tag"] >= 0).sum()) for w in dev_windows]
     left, right = _layers(loaded, windows, _labelled), _layers(loaded, dev_windows, _labelled)
@@ -91,28 +91,28 @@ def _probe_tags(
     for number, (x, y) in enumerate(zip(left, right, strict=True)):
         predicted = _linear(x, labels, y, len(task.config.labels or ()), seed)
         parts = np.split(np.stack([predicted, np.ones(len(predicted))], 1), np.cumsum(counts)[:-1])
-        judged.append(task.judge(asked, task.answer(asked, dev_windows, parts)))
+        judged.append(task.judge(dev_texts, task.answer(dev_texts, dev_windows, parts)))
         say(f"layer {number}: {judged[-1].primary} {judged[-1].metrics[judged[-1].primary]:.4f}")
-    baseline = task.judge(asked, _by_word(task, given, asked))
+    baseline = task.judge(dev_texts, _by_word(task, train_texts, dev_texts))
     return {"figure": baseline.primary, "layers": [one.metrics for one in judged], "baseline": baseline.metrics}
 
 
-def _by_word(task: Tag, given: Sequence[TaggedText], asked: Sequence[TaggedText]) -> list[dict[str, Any]]:
+def _by_word(task: Tag, train_texts: Sequence[TaggedText], dev_texts: Sequence[TaggedText]) -> list[dict[str, Any]]:
     """Each word's most frequent label, regardless of context; the most frequent label overall for an unseen word."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
-    for example in given:
+    for example in train_texts:
         for (a, b), tag in zip(example.words, example.tags or (), strict=True):
             seen[example.text[a:b]][tag] += 1
     usual = sum(seen.values(), Counter()).most_common(1)[0][0]
     best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
     answers = []
-    for example in asked:
+    for example in dev_texts:
         tags = [best.get(example.text[a:b], usual) for a, b in example.words]
         answers.append(task.format_answer(example, tags, [1.0] * len(tags)))
     return answers
 
 
-def _linear(x: np.ndarray, labels: np.ndarray, asked: np.ndarray, count: int, seed: int) -> np.ndarray:
+def _linear(x: np.ndarray, labels: np.ndarray, dev_x: np.ndarray, count: int, seed: int) -> np.ndarray:
     """The labels predicted by a softmax regression."""
     mean, spread = x.mean(0), x.std(0) + 1e-6
     inputs, answers = torch.from_numpy((x - mean) / spread), torch.from_numpy(labels)
@@ -129,30 +129,30 @@ def _linear(x: np.ndarray, labels: np.ndarray, asked: np.ndarray, count: int, se
             torch.nn.functional.cross_entropy(layer(inputs[places]), answers[places]).backward()
             optimizer.step()
     with torch.no_grad():
-        found: np.ndarray = layer(torch.from_numpy((asked - mean) / spread)).argmax(1).numpy()
+        found: np.ndarray = layer(torch.from_numpy((dev_x - mean) / spread)).argmax(1).numpy()
     return found
 
 
 def _probe_senses(
     loaded: LoadedModel, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    (given, rejected), (asked, more) = read_senses(train), read_senses(dev)
+    (train_uses, rejected), (dev_uses, more) = read_senses(train), read_senses(dev)
     for bad in [*rejected, *more][:5]:
-        say(f"left out: {bad}")
-    given = given[:most]
+        say(f"skipped: {bad}")
+    train_uses = train_uses[:most]
     known: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in given:
+    for one in train_uses:
         known[one.word][one.sense] += 1
-    kept = [one for one in asked if len(known[one.word]) > 1]
+    kept = [one for one in dev_uses if len(known[one.word]) > 1]
     if not kept:
         raise UserError(f"{dev}: none of its words has two senses in {train}")
-    say(f"{len(kept):,} of {len(asked):,} words have more than one sense in the training texts; these are evaluated")
-    left, right = (_layers(loaded, *_spans(loaded, part)) for part in (given, kept))
+    say(f"{len(kept):,} of {len(dev_uses):,} words have more than one sense in the training texts; these are evaluated")
+    left, right = (_layers(loaded, *_spans(loaded, part)) for part in (train_uses, kept))
     layers = []
     for x, y in zip(left, right, strict=True):
         x, y = (v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (x, y))
         sums: dict[tuple[str, str], Any] = defaultdict(float)
-        for one, vector in zip(given, x, strict=True):
+        for one, vector in zip(train_uses, x, strict=True):
             sums[one.word, one.sense] = sums[one.word, one.sense] + vector
         means = {key: total / max(1e-12, float(np.linalg.norm(total))) for key, total in sums.items()}
         guesses = [max(known[o.word], key=lambda s: float(means[o.word, s] @ v)) for o, v in zip(kept, y, strict=True)]
@@ -171,7 +171,7 @@ def _spans(
         ids, offsets = loaded.tokenizer.encode_with_offsets(one.text)
         inside = [n for n, (a, b) in enumerate(offsets) if a < one.end and one.start < b]
         if not inside:
-            raise UserError(f"the tokenizer leaves nothing of '{one.text[one.start : one.end]}'")
+            raise UserError(f"the tokenizer drops the word '{one.text[one.start : one.end]}'; remove it from the file")
         first = max(0, min(inside[0] - room // 2, len(ids) - room))
         kept = np.asarray(ids[first : first + room])
         places = [n - first + 1 for n in inside if n - first < room]
@@ -210,9 +210,11 @@ def _write_page(folder: Path, result: dict[str, Any]) -> None:
     usual = result["baseline"][figure]
     series = [
         Series("layers", points, "marks"),
-        Series("each word's most frequent", [(points[0][0], usual), (points[-1][0], usual)], "line", 1),
+        Series("most frequent label of each word", [(points[0][0], usual), (points[-1][0], usual)], "line", 1),
     ]
-    table = Table("Layers", ("layer", figure), [(n, value) for n, value in points], "Layer 0 is below all context.")
+    table = Table(
+        "Layers", ("layer", figure), [(n, value) for n, value in points], "Layer 0 is the embeddings, without context."
+    )
     facts = {key: result[key] for key in ("model", "train", "dev")} | {"without context": usual}
-    title = f"What the layers of {Path(result['model']).name} know"
+    title = f"Probes of the layers of {Path(result['model']).name}"
     write_comparison(folder, title, [(figure, series, "layer", figure)], [table], facts)

@@ -1,15 +1,15 @@
-"""Changes what a trained model can read: more positions, another vocabulary.
+"""Changes a trained model's number of positions, or its vocabulary.
 
 In: a model folder. Out: another model folder, with the weights of the first wherever they keep their meaning.
 
-extend positions   rows of the position table are repeated, as in Beltagy et al. 2020: near tokens stay near
-vocab propose      words of a domain that are worth an entry, ranked by the tokens they save
+extend positions   rows of the position table are repeated, as in Beltagy et al. 2020: nearby tokens keep their offsets
+vocab propose      proposes words of a domain as entries, ranked by the tokens they save
 vocab extend       new entries start as the mean of the pieces they used to be split into
 vocab shrink       removes entries that a text never uses
 
 Notable choices
 - All four are for learned tables and WordPiece; the rest of the model is kept, including its heads.
-- Proposals are evaluated on lines that were not counted (one in HELD_OUT), so the reported saving is honest.
+- Proposals are evaluated on lines that were not counted (one in HELD_OUT), so the reported saving is not biased.
 - Single characters stay when a vocabulary shrinks: without them, new words would become [UNK] that did not before.
 """
 
@@ -48,7 +48,7 @@ HELD_OUT = 10  # one line in this many is not counted, but held out for evaluati
 def _with_a_table(model: str, allow_pickle: bool) -> LoadedModel:
     loaded = load_model(model, pickle=allow_pickle)
     if loaded.learner.backbone.config.characters_read:
-        raise UserError(f"{model}: reads words by their spelling; its vocabulary cannot be changed")
+        raise UserError(f"{model}: this model composes words from characters; its vocabulary cannot be changed")
     return loaded
 
 
@@ -58,7 +58,7 @@ def extend_positions(model: str, to: int, out: str, allow_pickle: bool = False) 
     backbone = loaded.learner.backbone
     before = backbone.max_length
     if to <= before:
-        raise UserError(f"{model} already reads {before} tokens; --to must be more")
+        raise UserError(f"{model} already has {before} positions; --to must be larger")
     if "positions" not in type(backbone.config).model_fields:
         raise UserError(f"{model} has no positions to extend: it reads rows of any length")
     holder, name = _position_table(backbone)
@@ -83,14 +83,14 @@ def propose(
     column: str = "text",
     report: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
-    """The `count` words that would save the most tokens, and what they save on held-out lines."""
+    """The `count` words that would save the most tokens, and how many they save on held-out lines."""
     opened = _wordpiece(tokenizer)
     words: Counter[tuple[int, ...]] = Counter()
     held: list[str] = []
     for lines in _lines(Texts(texts, documents, column, report)):
-        judged = [zlib.crc32(line.encode(errors="replace")) % HELD_OUT == 0 for line in lines]
-        held += [line for line, apart in zip(lines, judged, strict=True) if apart]
-        words.update(_long_words(opened, [line for line, apart in zip(lines, judged, strict=True) if not apart]))
+        is_held_out = [zlib.crc32(line.encode(errors="replace")) % HELD_OUT == 0 for line in lines]
+        held += [line for line, apart in zip(lines, is_held_out, strict=True) if apart]
+        words.update(_long_words(opened, [line for line, apart in zip(lines, is_held_out, strict=True) if not apart]))
     saved = {word: (len(word) - 1) * n for word, n in words.items() if n >= min_frequency}
     best = sorted(saved, key=lambda word: (-saved[word], word))[:count]
     rows: list[dict[str, Any]] = [
@@ -107,16 +107,18 @@ def propose(
 
 
 def extend_vocabulary(model: str, words: Sequence[str], out: str, allow_pickle: bool = False) -> dict[str, Any]:
-    """The same model with these words as entries of their own."""
+    """The same model with these words as vocabulary entries."""
     loaded = _with_a_table(model, allow_pickle)
     tokenizer = _wordpiece(model)
     fresh = [word for word in dict.fromkeys(words) if word not in set(tokenizer.vocabulary)]
     wider = tokenizer.with_vocabulary([*tokenizer.vocabulary, *fresh])
-    # An entry is useful only if the word reaches it whole: lower-casing, spaces and Chinese characters come first.
+    # An entry is useful only if the tokenizer looks the word up unsplit, after lower-casing and pre-tokenization.
     reached = [word for word, ids in zip(fresh, wider.encode(fresh), strict=True) if ids.tolist() == [_id(wider, word)]]
     unreached = [word for word in fresh if word not in set(reached)]
     if not reached:
-        raise UserError("none of the words can be an entry: they are there already, or the tokenizer cuts them apart")
+        raise UserError(
+            "none of the words can be added: they are in the vocabulary already, or the tokenizer splits them"
+        )
     wider = tokenizer.with_vocabulary([*tokenizer.vocabulary, *reached])
     pieces = tokenizer.encode(reached)
     size = tokenizer.size  # the model's table may have more rows than there are tokens
@@ -149,7 +151,7 @@ def shrink_vocabulary(
 ) -> dict[str, Any]:
     """The same model with only the entries that a corpus, or the given texts, use."""
     if (corpus is None) == (not texts):
-        raise UserError("say what the vocabulary is for: --corpus DIR, or texts")
+        raise UserError("give --corpus DIR, or texts: the entries that they use are kept")
     loaded = _with_a_table(model, allow_pickle)
     tokenizer = _wordpiece(model)
     used = np.zeros(tokenizer.size, bool)
@@ -167,7 +169,7 @@ def shrink_vocabulary(
     used |= np.array([t in SPECIAL or len(t.removeprefix(CONTINUATION)) == 1 for t in tokenizer.vocabulary])
     kept = np.flatnonzero(used)
     if len(kept) == tokenizer.size:
-        raise UserError(f"{model}: all of its {tokenizer.size:,} entries are used; there is nothing to leave out")
+        raise UserError(f"{model}: all of its {tokenizer.size:,} entries are used; there is nothing to remove")
     narrower = tokenizer.with_vocabulary([tokenizer.vocabulary[id] for id in kept])
     before = sum(p.numel() for p in loaded.learner.parameters())
     _change_tables(loaded.learner, lambda table: table[torch.from_numpy(kept)])

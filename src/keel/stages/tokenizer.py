@@ -1,4 +1,4 @@
-"""`keel tokenizer`: trains a vocabulary, and shows how well one fits a text.
+"""`keel tokenizer`: trains a vocabulary, and measures how well one fits a text.
 
 In: text files; a tokenizer. Out: a tokenizer folder with its manifest; statistics of a tokenizer on a text.
 
@@ -6,9 +6,9 @@ Notable choices
 - Training reads the files twice (for the alphabet first, see `tokenizers/alphabet.py`) and never keeps more than a
   block in memory.
 - For tokens per word, a word is a run of letters and digits, as BERT splits it: punctuation and Chinese characters are
-  one token each in any vocabulary and would only blur the figure.
+  one token each in any vocabulary and would only dilute the ratio.
 - Characters without an entry are counted separately from known characters inside a word that became [UNK]: the first
-  are the cause, the second are the damage.
+  are the cause, the second a consequence.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Texts:
         self.rejected: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[str]:
-        before, file, told = self.passes * sum(self.sizes.values()), "", 0
+        before, file, reported = self.passes * sum(self.sizes.values()), "", 0
         counts: Counter[str] = Counter()
         rejected: Counter[str] = Counter()
         for piece in read(self.files, self.documents, self.column):
@@ -77,8 +77,8 @@ class Texts:
                 rejected[piece.rejected.partition(":")[0]] += 1
                 continue
             counts["characters"] += len(piece.text)
-            if self.report and counts["characters"] - told >= BLOCK_CHARACTERS:
-                told = counts["characters"]
+            if self.report and counts["characters"] - reported >= BLOCK_CHARACTERS:
+                reported = counts["characters"]
                 total = self.readings * sum(self.sizes.values())
                 self.report(Progress(before + piece.position, total, counts["documents"]))
             yield piece.text
@@ -104,7 +104,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains a vocabulary on files, folders and globs, and writes the tokenizer folder `out`.
 
-    `lowercase` and `strip_accents` are for WordPiece and words; the other kinds keep every text as it is.
+    `lowercase` and `strip_accents` are for WordPiece and words; the other kinds do not change the text.
     """
     out = Path(out)
     if kind not in KINDS:
@@ -132,7 +132,7 @@ def train(
         tokenizer.save(folder)
     note = more.pop("note", "")
     if not note and tokenizer.size < vocab_size:
-        note = f"the texts give no more entries at min_frequency {min_frequency}; {vocab_size} were asked for"
+        note = f"the texts give no more entries at min_frequency {min_frequency}; {vocab_size} were requested"
     return {
         "out": str(out),
         "kind": kind,
@@ -173,7 +173,7 @@ def _learn(source: Texts, settings: dict[str, Any]) -> tuple[LibraryTokenizer, d
 def _nothing(source: Texts) -> str:
     reasons = ", ".join(f"{count} {reason}" for reason, count in source.rejected.most_common())
     where = str(source.files[0]) if len(source.files) == 1 else f"{source.files[0]} and {len(source.files) - 1} more"
-    return f"{where}: no text to train on ({reasons or 'nothing but empty documents'}); give files that hold text"
+    return f"{where}: no text to train on ({reasons or 'nothing but empty documents'}); give files that contain text"
 
 
 def inspect(

@@ -1,4 +1,4 @@
-"""`keel words`: what static word vectors know: neighbours, analogies, and agreement with human similarity ratings.
+"""`keel words`: neighbours and analogies from static word vectors, and their agreement with human similarity ratings.
 
 In: a model folder, or vectors in word2vec's text or binary format. Out: words with similarities; scores on published
 lists; the other formats, for use in other programs.
@@ -26,7 +26,7 @@ from keel.backbones.elmo import Elmo
 from keel.backbones.fasttext import FastText
 from keel.backbones.word2vec import Word2Vec, Word2VecConfig
 from keel.errors import UserError, suggest
-from keel.folders import check_absent, check_free, write_folder
+from keel.folders import check_absent, check_free, creating, write_folder
 from keel.hugging_face.folder import load_model, save_model
 from keel.learner.learner import Learner
 from keel.metrics.correlation import spearman
@@ -86,7 +86,7 @@ class WordVectors:
             return found
         vector = self.spelt(word)
         if not vector.any():
-            raise UserError(f"'{word}' has no vector: it is too short for the n-grams that the model knows")
+            raise UserError(f"'{word}' has no vector: it is too short for the n-grams of this model")
         return vector / float(np.linalg.norm(vector))
 
     def similar(self, word: str, count: int = 10) -> list[dict[str, Any]]:
@@ -108,7 +108,9 @@ class WordVectors:
 def evaluate_words(model: str, similarities: Sequence[str] = (), analogies: Sequence[str] = ()) -> dict[str, Any]:
     """Spearman's correlation with human similarity ratings, and the accuracy on analogies."""
     if not similarities and not analogies:
-        raise UserError("say what to judge by: --similarity FILE (word word score), --analogies FILE (a b c d)")
+        raise UserError(
+            "nothing to evaluate on; give --similarity FILE (word word score) or --analogies FILE (a b c d)"
+        )
     found = WordVectors.open(model)
     result: dict[str, Any] = {"model": model, "words": len(found.words)}
     judges = [(path, _judge_pairs) for path in similarities] + [(path, _judge_analogies) for path in analogies]
@@ -139,7 +141,7 @@ def _judge_pairs(found: WordVectors, path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: fewer than two of its pairs have vectors for both words")
     if len(set(ours)) < 2 or len(set(theirs)) < 2:
         raise UserError(
-            f"{path}: all of its pairs have the same score, or the same similarity; there is no order in them"
+            f"{path}: all of its pairs have the same score, or the same similarity; there is no ranking to compare"
         )
     return {"spearman": spearman(np.array(ours), np.array(theirs)), "pairs": len(ours), "left_out": left_out}
 
@@ -184,7 +186,7 @@ def _of_model(path: str) -> WordVectors:
     kept = [id for id in range(tokenizer.size) if starts[id] and tokenizer.token(id) not in special]
     backbone = loaded.learner.backbone
     if isinstance(backbone, Elmo):
-        raise UserError(f"{path}: this model makes words of characters and has no vectors of its own for them")
+        raise UserError(f"{path}: this model composes words from characters and has no static word vectors")
     table = backbone.token_embeddings().detach().float().cpu().numpy()
 
     words = [tokenizer.shown(id).strip() for id in kept]
@@ -207,13 +209,14 @@ def export_words(model: str, out: str, binary: bool = False) -> dict[str, Any]:
     found = WordVectors.open(model)
     broken = next((word for word in found.words if not word or any(c.isspace() for c in word)), None)
     if broken is not None:
-        raise UserError(f"{model}: the word {broken!r} has white space in it, which the format has no way to write")
-    write_vectors(path, found.words, found.vectors, binary)
+        raise UserError(f"{model}: the word {broken!r} contains white space, which the format does not allow")
+    with creating(path) as file:
+        write_vectors(file, found.words, found.vectors, binary, packed=path.suffix == ".gz")
     return {"out": out, "words": len(found.words), "width": int(found.vectors.shape[1])}
 
 
 def import_words(vectors: str, out: str, lowercase: bool | None = None) -> dict[str, Any]:
-    """A model folder from vectors that another program made. `lowercase=None`: lower-case if no word has a capital.
+    """Makes a model folder from the vectors of another program. `lowercase=None`: lower-case if no word has a capital.
 
     Words that the tokenizer splits or lower-cases (`new_york`, `don't`) never occur in a text: they are counted."""
     target = Path(out)

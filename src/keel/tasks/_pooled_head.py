@@ -1,4 +1,4 @@
-"""The head of tasks that need one vector per row: pooling, dropout, a linear layer.
+"""The head of tasks with one output per row: pooling, dropout, a linear layer.
 
 In: (T, W) vectors of a flat batch. Out: (R, outputs).
 

@@ -1,7 +1,7 @@
-"""Labelled texts as rows: one text or a pair, truncated to the row's length as the recipe says.
+"""Turns labelled texts into rows: one text or a pair, truncated to the row length as the recipe specifies.
 
-In: a table with one or two texts in each row. Out: examples; one or more windows for each example, and how much did not
-fit.
+In: a table with one or two texts in each row. Out: examples; one or more windows per example, and the number of tokens
+that were cut.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROLES = ("text", "pair", "label")
 
 @dataclass(frozen=True)
 class TextExample:
-    """One text or two, the answer (None: not known), and its file and line."""
+    """One text or two, the answer (None: unknown), and its file and line."""
 
     texts: tuple[str, ...]
     answer: Any = None
@@ -41,9 +41,9 @@ def text_usage(data: LabelledData) -> Usage:
 def read_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> Examples:
     """The examples of a file.
 
-    `parse` converts a label cell into an answer, or gives the reason why it cannot; None: labels are not read.
+    `parse` converts a label cell into an answer, or returns the reason why it cannot; None: labels are not read.
     """
-    # No second text is guessed beside a named first one, so with these two there is nothing left to find.
+    # If the first text's column is named, no column is guessed for a second one, so nothing is left to find.
     if not (data.text and data.label):
         data = find_columns(path, data, ROLES)
     records, rejected = read_examples(path, data, ROLES if parse else ROLES[:2])
@@ -61,7 +61,7 @@ def read_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, 
 
 
 def text_example(given: Any, pair: bool) -> TextExample:
-    """From what a Python caller gives: a text, or two if the model reads pairs."""
+    """An example from a Python caller's input: a text, or two if the model was trained on pairs."""
     texts = (given,) if isinstance(given, str) else tuple(given)
     if len(texts) != 1 + pair or any(not isinstance(text, str) for text in texts):
         raise UserError(f"{'a pair of texts' if pair else 'a text'} is needed, not {str(given)[:60]!r}")

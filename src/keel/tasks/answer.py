@@ -1,13 +1,13 @@
-"""Extractive question answering: where in a text is the answer (SQuAD 1 and 2; Rajpurkar et al. 2016, 2018).
+"""Extractive question answering: find the answer span in a text (SQuAD 1 and 2; Rajpurkar et al. 2016, 2018).
 
-In: SQuAD's json. Learns: each token's scores to be the first and the last of the answer; [CLS] means that the text does
-not answer (Devlin et al. 2018). Out: the answer, its characters in the text, a ranked list of others, and, for data
-with unanswerable questions, whether there is one.
+In: SQuAD's json. Learns: start and end scores for each token; [CLS] means that the text has no answer (Devlin et al.
+2018). Out: the answer, its character span, an n-best list, and, for data with unanswerable questions, whether there is
+an answer.
 
 Notable choices
-- A long text is cut into overlapping windows after the question; the best span over all windows wins.
-- A window without the answer is trained to predict [CLS]; the score of [CLS] is the null score at prediction.
-- The no-answer threshold is the one that is best on the development data, as in SQuAD 2's official scoring.
+- A long text is split into overlapping windows, each after the question; the best span over all windows wins.
+- A window without the answer is trained to predict [CLS]; in prediction the score of [CLS] is the null score.
+- The no-answer threshold is tuned on the development data, as in SQuAD 2's official scoring.
 
 Shapes: T tokens, R rows, L longest row.
 """
@@ -45,7 +45,7 @@ from keel.values import Batch, Examples, Judgement, Rows, Score, Truncation, Usa
 CHINESE = re.compile(f"[{IDEOGRAPH}]")
 NO_ANSWER = (0, 0)  # [CLS]
 MAX_MARGIN = 1e4  # larger than any difference of scores
-CANDIDATES = 20  # starts and ends that are combined into spans
+CANDIDATES = 20  # best starts and best ends that are combined into spans
 
 
 class AnswerConfig(TaskConfig):
@@ -53,15 +53,15 @@ class AnswerConfig(TaskConfig):
     unanswerable: bool | None = Field(None, description="questions may have no answer; null: as in the data")
     null_threshold: float = Field(0.0, description="a span must beat the null score by this; tuned on the dev data")
     max_answer_length: int = Field(30, ge=1, description="tokens")
-    max_question_length: int = Field(64, ge=1, description="of a longer question only the first tokens are kept")
+    max_question_length: int = Field(64, ge=1, description="tokens; longer questions are truncated")
     n_best: int = Field(5, ge=1, description="answers listed")
-    scoring: Literal["squad", "chinese"] | None = Field(None, description="null: chinese if the answers mostly are")
+    scoring: Literal["squad", "chinese"] | None = Field(None, description="null: chinese if most answers are Chinese")
     dropout: float = Field(0.0, ge=0, lt=1, description="before the head; the published BERT has none there")
 
 
 @dataclass(frozen=True)
 class ContextOffsets:
-    """Maps a window's tokens to the text: the row position of the first context token, and the characters of each."""
+    """Maps a window's tokens to the text: the row position of the first context token, and each token's characters."""
 
     first: int
     offsets: list[tuple[int, int]]
@@ -77,7 +77,7 @@ class Answer(Task):
         if path.removesuffix(".gz").endswith(".json"):
             questions, rejected = _read_squad(path, labelled)
         elif labelled:
-            raise UserError(f"{path}: questions with their answers are read from SQuAD's .json (also .json.gz)")
+            raise UserError(f"{path}: labelled questions must be in SQuAD's .json format (or .json.gz)")
         else:
             questions, rejected = _read_table(path, self.data)
         return Examples(questions, rejected, self.data, _notes(questions))
@@ -93,20 +93,20 @@ class Answer(Task):
         if self.config.unanswerable is None:
             update["unanswerable"] = any(q.impossible for q in examples)
         if self.config.scoring is None:
-            said = "".join(text for q in examples for text, _ in q.answers)
-            update["scoring"] = "chinese" if 2 * len(CHINESE.findall(said)) > len(said) else "squad"
+            gold = "".join(text for q in examples for text, _ in q.answers)
+            update["scoring"] = "chinese" if 2 * len(CHINESE.findall(gold)) > len(gold) else "squad"
         return self.replace(config=update)
 
     def tune(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> Self:
-        """The task with the no-answer threshold that is best for these examples."""
+        """The task with the no-answer threshold that gives the best F1 on these examples."""
         if not self.config.unanswerable:
             return self
         spans = [
             self._score(q, a["best"][0]["text"] if a["best"] else "") for q, a in zip(examples, answers, strict=True)
         ]
         nulls = [self._score(q, "") for q in examples]
-        found = metrics.no_answer_threshold([a["margin"] for a in answers], spans, nulls)
-        margin = max(-MAX_MARGIN, min(MAX_MARGIN, found.margin))  # JSON has no infinity for "never" and "always"
+        best = metrics.no_answer_threshold([a["margin"] for a in answers], spans, nulls)
+        margin = max(-MAX_MARGIN, min(MAX_MARGIN, best.margin))  # JSON has no infinity for "never" and "always"
         return self.replace(config={"null_threshold": margin})
 
     def objective(self, backbone: Backbone) -> AnswerObjective:
@@ -120,7 +120,7 @@ class Answer(Task):
         context: list[int] = []
         offsets: list[tuple[int, int]] = []
         for number, (question, ids) in enumerate(zip(examples, encoded, strict=True)):
-            if question.context is not text:  # questions about the same text are neighbours
+            if question.context is not text:  # questions about the same text are adjacent
                 text, (context, offsets) = question.context, tokenizer.encode_with_offsets(question.context)
             kept = ids[: min(self.config.max_question_length, (self.data.length - specials) // 2)]
             room = self.data.length - len(kept) - specials
@@ -139,18 +139,18 @@ class Answer(Task):
     def answer(
         self, examples: Sequence[Question], windows: Sequence[Window], outputs: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
-        found: list[list[tuple[float, int, int]]] = [[] for _ in examples]
+        candidates: list[list[tuple[float, int, int]]] = [[] for _ in examples]
         nulls = [float("inf")] * len(examples)
         for window, output in zip(windows, outputs, strict=True):
             nulls[window.example] = min(nulls[window.example], float(output[0].sum()))
             best = _spans(output, window.place, self.config.max_answer_length)
-            found[window.example] += sorted(best, reverse=True)[: self.config.n_best]
-        return [self._format_answer(q, spans, null) for q, spans, null in zip(examples, found, nulls, strict=True)]
+            candidates[window.example] += sorted(best, reverse=True)[: self.config.n_best]
+        return [self._format_answer(q, spans, null) for q, spans, null in zip(examples, candidates, nulls, strict=True)]
 
     def _format_answer(self, question: Question, spans: list[tuple[float, int, int]], null: float) -> dict[str, Any]:
         best: dict[tuple[int, int], float] = {}
         for score, start, end in sorted(spans, reverse=True):
-            best.setdefault((start, end), score)  # windows overlap: a span may be found twice
+            best.setdefault((start, end), score)  # windows overlap: a span may occur twice
         ranked = list(best.items())[: self.config.n_best]
         scores = torch.tensor([score for _, score in ranked] + ([null] if self.config.unanswerable else []))
         chances = scores.softmax(0).tolist()
@@ -167,14 +167,14 @@ class Answer(Task):
         return {"id": question.id, **answer, "margin": margin, "best": listed}
 
     def judge(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, said = [_gold(q) for q in examples], [a["answer"] for a in answers]
-        scores = [self._score(q, text) for q, text in zip(examples, said, strict=True)]
+        gold, predicted = [_gold(q) for q in examples], [a["answer"] for a in answers]
+        scores = [self._score(q, text) for q, text in zip(examples, predicted, strict=True)]
         figures = {
             "f1": float(np.mean([score.f1 for score in scores])) if scores else float("nan"),
             "exact": float(np.mean([score.exact for score in scores])) if scores else float("nan"),
         }
         details = partial(_details, examples, answers, scores)
-        return Judgement(figures, "f1", gold, is_constant(gold, said), details)
+        return Judgement(figures, "f1", gold, is_constant(gold, predicted), details)
 
     def _score(self, question: Question, guess: str) -> metrics.AnswerScore:
         return (metrics.cmrc if self.config.scoring == "chinese" else metrics.squad)(_gold(question) or [""], guess)
@@ -193,7 +193,7 @@ class AnswerObjective(Objective):
         return rows, {"answer.answers": rows.answers["answer"], "answer.counts": rows.lengths}
 
     def predict(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
-        """(T, 2): each token's scores to be the first and the last of the answer."""
+        """(T, 2): each token's scores as the first and the last token of the answer."""
         scores: Tensor = self.out(self.dropout(encoder(batch).vectors))
         return scores
 
@@ -237,7 +237,7 @@ def _notes(questions: Sequence[Question]) -> tuple[str, ...]:
     repaired = sum(q.repaired for q in questions)
     if not repaired:
         return ()
-    return (f"{repaired:,} questions have an answer that does not begin where the file says; it was found elsewhere",)
+    return (f"{repaired:,} questions have an answer that does not begin at its answer_start; the text was searched",)
 
 
 def _gold(question: Question) -> list[str]:
@@ -245,7 +245,7 @@ def _gold(question: Question) -> list[str]:
 
 
 def _token_span(question: Question, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """The first and last token of the first answer; None: there is none, or the tokenizer dropped all of it."""
+    """The first and last token of the first answer; None: no answer, or the tokenizer dropped all of it."""
     if not question.answers:
         return None
     text, start = question.answers[0]
@@ -276,6 +276,6 @@ def _details(
     for n in order[:WORST]:
         question, answer = examples[n], answers[n]
         gold = " / ".join(text for text, _ in question.answers) or "no answer"
-        said = answer["answer"] or "no answer"
-        rows.append((question.question, gold, said, answer["probability"], scores[n].f1, question.id))
-    return [Table("Worst errors", ("question", "right", "said", "probability", "F1", "id"), rows)]
+        predicted = answer["answer"] or "no answer"
+        rows.append((question.question, gold, predicted, answer["probability"], scores[n].f1, question.id))
+    return [Table("Worst errors", ("question", "gold", "predicted", "probability", "F1", "id"), rows)]

@@ -1,11 +1,11 @@
-"""Multiple choice: which of several endings fits a text (SWAG; Zellers et al. 2018).
+"""Multiple choice: select the ending that fits a text (SWAG; Zellers et al. 2018).
 
-In: a table with the columns text, one column for each choice (or a jsonl list under `choices`), and label: the right
-choice's number, counted from 0. Learns: each (text, choice) pair gets one score; cross-entropy over an example's
-scores. Out: the choice, and the probability of each.
+In: a table with the columns text, one column per choice (or a jsonl list under `choices`), and label: the index of the
+correct choice, from 0. Learns: one score per (text, choice) pair; cross-entropy over an example's scores. Out: the
+choice, and the probability of each.
 
-Notable choice: the choices of an example are rows of the same batch but not always neighbours (rows are sorted by
-length), so `prepare` finds out which row is which choice.
+Notable choice: the choices of an example are rows of the same batch but not always adjacent (rows are sorted by
+length), so `prepare` maps rows to choices.
 
 Shapes: R rows, E examples, C choices.
 """
@@ -87,7 +87,7 @@ class Choose(Task):
     def windows(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
         pairs = [TextExample((e.text, choice)) for e in examples for choice in e.choices]
         of = [(number, place) for number, e in enumerate(examples) for place in range(len(e.choices))]
-        # A choice must be one row: several windows of one choice would compete with the other choices.
+        # A choice must be a single row: several windows of one choice would compete with the other choices.
         data = self.data
         if data.long.strategy == "windows":
             data = data.model_copy(update={"long": data.long.model_copy(update={"strategy": "head"})})
@@ -115,10 +115,10 @@ class Choose(Task):
         return answers
 
     def judge(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, said = [e.answer for e in examples], [a["choice"] for a in answers]
-        metrics = {"accuracy": accuracy(np.array(gold), np.array(said))}
+        gold, predicted = [e.answer for e in examples], [a["choice"] for a in answers]
+        metrics = {"accuracy": accuracy(np.array(gold), np.array(predicted))}
         details = partial(_details, examples, answers)
-        return Judgement(metrics, "accuracy", gold, is_constant(gold, said), details)
+        return Judgement(metrics, "accuracy", gold, is_constant(gold, predicted), details)
 
 
 class ChooseObjective(PooledObjective):
@@ -151,12 +151,14 @@ def _find_choices(path: str, data: LabelledData) -> LabelledData:
     first = next((name for name in USUAL_CHOICES if name in known), None)
     if first is None:
         raise UserError(f"{path}: which columns hold the choices? Choose with --choice, once for each")
-    numbered = [n for n in known if n[:-1] == first[:-1] and n[-1].isdecimal()] if first[-1].isdecimal() else [first]
-    return data.model_copy(update={"choices": numbered})
+    stem = first.rstrip("0123456789")
+    numbered = [name for name in known if name.removeprefix(stem).isdecimal() and name.startswith(stem)]
+    ordered = sorted(numbered, key=lambda name: int(name.removeprefix(stem)))  # a label is a choice's number
+    return data.model_copy(update={"choices": ordered or [first]})
 
 
 def _from_record(record: Record, columns: int) -> ChoiceExample:
-    """An example from a row whose choices are in so many columns, or in one that holds a list."""
+    """An example from a row whose choices are in `columns` columns, or in one that holds a list."""
     given = [record.fields[f"choice {n}"] for n in range(columns)]
     if len(given) == 1 and isinstance(given[0], list):
         given = given[0]
@@ -179,7 +181,7 @@ def _reason_to_reject(example: ChoiceExample, labelled: bool, label: Any) -> str
     if len(example.choices) < 2:
         return "fewer than two choices"
     if labelled and (example.answer is None or example.answer >= len(example.choices)):
-        return f"label {str(label)[:20]!r} is not the number of a choice, counted from 0"
+        return f"label {str(label)[:20]!r} is not the index of a choice (from 0)"
     return ""
 
 
@@ -187,4 +189,4 @@ def _details(examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]
     wrong = confident_errors([e.answer == a["choice"] for e, a in zip(examples, answers, strict=True)], answers)
     pairs = [(examples[n], answers[n]) for n in wrong[:WORST]]
     rows = [(e.text, e.choices[e.answer or 0], a["text"], a["probability"], e.where) for e, a in pairs]
-    return [Table("Worst errors", ("text", "right", "said", "probability", "where"), rows)]
+    return [Table("Worst errors", ("text", "gold", "predicted", "probability", "where"), rows)]

@@ -1,13 +1,13 @@
-"""Classification: one text or a pair gets one label out of several, or any number of them.
+"""Classification of a text or a pair of texts, single-label or multi-label.
 
 In: a table with the columns text, (pair,) label. Learns: cross-entropy over the labels from one vector per row
-(Devlin et al. 2018: [CLS] through the pooler), or binary cross-entropy for each label where a text may have several.
+(Devlin et al. 2018: [CLS] through the pooler), or binary cross-entropy per label if a text may have several.
 Out: the label, its probability, and those of the other labels.
 
 Notable choices
 - Labels are text and sorted (numbers as numbers), so that the same data gives the same order.
-- `class_weights: auto` weighs a label by rows / (labels x its rows), as scikit-learn's "balanced"; the mean weight of a
-  row is 1, so the learning rate keeps its meaning.
+- `class_weights: auto` weights a label by rows / (labels x its rows), as scikit-learn's "balanced"; the mean weight of
+  a row is 1, so the learning rate keeps its meaning.
 - The logits of a long text's windows are averaged.
 
 Shapes: R rows, C labels.
@@ -45,13 +45,11 @@ class ClassifyConfig(PooledConfig):
     kind: Literal["classify"] = "classify"
     labels: list[str] | None = Field(None, description="null: those of the training data")
     multi_label: bool = Field(False, description="a text may have several labels, or none")
-    separator: str = Field(",", min_length=1, description="between the labels of one cell, where there may be several")
+    separator: str = Field(",", min_length=1, description="between the labels of one cell, with multi_label")
     class_weights: Literal["auto"] | dict[str, float] | None = None
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="Szegedy et al. 2016")
-    max_labels: int = Field(1000, ge=2, description="more labels than this are taken for a mistake")
-    top_labels: int = Field(
-        20, ge=1, description="labels an answer lists with their probabilities, most probable first"
-    )
+    max_labels: int = Field(1000, ge=2, description="more labels than this are considered a mistake")
+    top_labels: int = Field(20, ge=1, description="labels listed in an answer, with their probabilities")
 
 
 class Classify(Task):
@@ -67,7 +65,7 @@ class Classify(Task):
         return read_texts(path, self.data, self._parse_label if labelled else None)
 
     def _parse_label(self, field: Any) -> tuple[Any, str]:
-        """A label, or a sorted tuple of labels; and why it cannot be used."""
+        """A label, or a sorted tuple of labels; and the reason if it cannot be used."""
         if not self.config.multi_label:
             name = _label_text(field)
             return (name, self._unknown_label([name])) if name else (None, "empty label")
@@ -77,7 +75,7 @@ class Classify(Task):
 
     def _unknown_label(self, names: Sequence[str]) -> str:
         unknown = [name for name in names if self.config.labels and name not in self.config.labels]
-        return f"unknown label '{unknown[0][:40]}'; the training data has none like it" if unknown else ""
+        return f"unknown label '{unknown[0][:40]}': not in the training data" if unknown else ""
 
     def example(self, given: Any) -> TextExample:
         return text_example(given, bool(self.data.pair))
@@ -88,7 +86,7 @@ class Classify(Task):
         if len(labels) > self.config.max_labels:
             raise UserError(
                 f"the label column has {len(labels):,} different values in {len(examples):,} rows; is it the right "
-                "column? (numbers are the task regress; --set task.max_labels=N if this is meant)"
+                "column? (for numbers use the task regress; if this is intended: --set task.max_labels=N)"
             )
         if not labels:
             raise UserError("no row has a label; is it the right column?")
@@ -105,7 +103,7 @@ class Classify(Task):
             total = sum(counts.values())
             return {name: total / (len(labels) * counts[name]) if counts[name] else 1.0 for name in labels}
         if weights and (unknown := sorted(set(weights) - set(labels))):
-            raise UserError(f"task.class_weights names '{unknown[0]}', which is no label; there are {labels[:12]}")
+            raise UserError(f"task.class_weights names '{unknown[0]}', which is not a label; labels: {labels[:12]}")
         return weights
 
     def objective(self, backbone: Backbone) -> ClassifyObjective:
@@ -117,7 +115,7 @@ class Classify(Task):
         return [replace(w, answers={"classify": targets[w.example]}) for w in windows], truncation
 
     def _targets(self, answers: Sequence[Any]) -> list[Any]:
-        """Labels as their numbers, or sets of labels as vectors of 0 and 1."""
+        """Labels as indices, or sets of labels as multi-hot vectors."""
         numbers = {name: number for number, name in enumerate(self.config.labels or [])}
         if not self.config.multi_label:
             return [numbers.get(answer, UNKNOWN) for answer in answers]
@@ -146,26 +144,27 @@ class Classify(Task):
         return {"label": labels[order[0]], "probability": float(chances[order[0]]), "probabilities": top}
 
     def judge(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, said = [e.answer for e in examples], self._said(answers)
+        gold, predicted = [e.answer for e in examples], self._said(answers)
         if self.config.multi_label:
-            primary, figures = "micro_f1", self._multi_label_metrics(gold, said)
+            primary, figures = "micro_f1", self._multi_label_metrics(gold, predicted)
         else:
-            primary, figures = "accuracy", self._single_label_metrics(gold, said, answers)
-        return Judgement(figures, primary, gold, is_constant(gold, said), partial(self._details, examples, answers))
+            primary, figures = "accuracy", self._single_label_metrics(gold, predicted, answers)
+        details = partial(self._details, examples, answers)
+        return Judgement(figures, primary, gold, is_constant(gold, predicted), details)
 
     def _said(self, answers: Sequence[dict[str, Any]]) -> list[Any]:
         return [a["labels" if self.config.multi_label else "label"] for a in answers]
 
-    def _multi_label_metrics(self, gold: list[Any], said: list[Any]) -> dict[str, float]:
-        right, guessed = (np.array(self._targets(names)) > 0.5 for names in (gold, said))
+    def _multi_label_metrics(self, gold: list[Any], predicted: list[Any]) -> dict[str, float]:
+        right, guessed = (np.array(self._targets(names)) > 0.5 for names in (gold, predicted))
         scores = metrics.multilabel_f1_scores(right, guessed)
         exact = metrics.subset_accuracy(right, guessed)
         return {"micro_f1": scores.micro, "macro_f1": scores.macro, "accuracy": exact}
 
     def _single_label_metrics(
-        self, gold: list[Any], said: list[Any], answers: Sequence[dict[str, Any]]
+        self, gold: list[Any], predicted: list[Any], answers: Sequence[dict[str, Any]]
     ) -> dict[str, float]:
-        right, guessed = (np.array(self._targets(names)) for names in (gold, said))
+        right, guessed = (np.array(self._targets(names)) for names in (gold, predicted))
         scores = metrics.f1_scores(right, guessed, len(self.config.labels or ()))
         figures = {"accuracy": metrics.accuracy(right, guessed), "macro_f1": scores.macro}
         if len(scores.per_label) == 2:
@@ -175,31 +174,31 @@ class Classify(Task):
         return figures
 
     def _details(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-        said = self._said(answers)
-        right, guessed = (np.array(self._targets(names)) for names in ([e.answer for e in examples], said))
-        errors = _worst_errors(examples, said, answers)
+        predicted = self._said(answers)
+        right, guessed = (np.array(self._targets(names)) for names in ([e.answer for e in examples], predicted))
+        errors = _worst_errors(examples, predicted, answers)
         if self.config.multi_label:
             scores = metrics.multilabel_f1_scores(right > 0.5, guessed > 0.5)
             return [self._label_table(scores), errors]
         scores = metrics.f1_scores(right, guessed, len(self.config.labels or ()))
         bins = metrics.calibration(_confidence(answers), right == guessed)[1]
         points = [(bin.confidence, bin.accuracy) for bin in bins if bin.count]
-        calibration = Plot("Calibration", points, "how sure the model was", "share right", diagonal=True)
+        calibration = Plot("Calibration", points, "confidence", "accuracy", diagonal=True)
         return [self._label_table(scores), *self._confusion_matrix(right, guessed), calibration, errors]
 
     def _label_table(self, scores: metrics.F1Scores) -> Table:
-        found = zip(self.config.labels or [], scores.per_label, strict=True)
-        rows = [(name, f.precision, f.recall, f.f1, f.support) for name, f in found]
+        scored = zip(self.config.labels or [], scores.per_label, strict=True)
+        rows = [(name, f.precision, f.recall, f.f1, f.support) for name, f in scored]
         return Table("Labels", ("label", "precision", "recall", "F1", "examples"), rows)
 
     def _confusion_matrix(self, right: np.ndarray, guessed: np.ndarray) -> list[Table]:
-        """None where it would be too large."""
+        """Empty if there are too many labels."""
         labels = self.config.labels or []
         if len(labels) > LABELS_IN_MATRIX:
             return []
         counts = metrics.confusion(right, guessed, len(labels))
         rows = [(name, *row) for name, row in zip(labels, counts.tolist(), strict=True)]
-        note = "A row is a right label, a column what the model said."
+        note = "Rows are gold labels, columns are predicted labels."
         return [Table("Confusion", ("", *labels), rows, note, matrix=True)]
 
 
@@ -229,9 +228,9 @@ class ClassifyObjective(PooledObjective):
         return {self.name: Score(loss, right, answers.shape[0])}
 
 
-def _worst_errors(examples: Sequence[TextExample], said: list[Any], answers: Sequence[dict[str, Any]]) -> Table:
+def _worst_errors(examples: Sequence[TextExample], predicted: list[Any], answers: Sequence[dict[str, Any]]) -> Table:
     gold = [_as_tuple(e.answer) for e in examples]
-    guessed = [_as_tuple(labels) for labels in said]
+    guessed = [_as_tuple(labels) for labels in predicted]
     wrong = confident_errors([one == other for one, other in zip(gold, guessed, strict=True)], answers)
     rows = [
         (
@@ -243,7 +242,7 @@ def _worst_errors(examples: Sequence[TextExample], said: list[Any], answers: Seq
         )
         for n in wrong[:WORST]
     ]
-    columns = ("right", "said", "probability", "text", "where")
+    columns = ("gold", "predicted", "probability", "text", "where")
     return Table("Worst errors", columns, rows, f"{len(wrong):,} of {len(examples):,} are wrong.")
 
 

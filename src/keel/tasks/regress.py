@@ -1,10 +1,10 @@
-"""Regression: one text or a pair gets a number, such as the similarity of two sentences (STS-B).
+"""Regression: predict a number for a text or a pair, such as the similarity of two sentences (STS-B).
 
-In: a table with the columns text, (pair,) label. Learns: the squared error of one output. Out: the number.
+In: a table with the columns text, (pair,) label. Learns: mean squared error of one output. Out: the number.
 
 Notable choices
-- Targets are not normalised, as in `transformers`, so the model folders of both mean the same.
-- The answer for a long text is the mean over its windows.
+- Targets are not normalised, as in `transformers`, so model folders can be exchanged.
+- The prediction for a long text is the mean over its windows.
 
 Shapes: R rows.
 """
@@ -66,19 +66,19 @@ class Regress(Task):
     def answer(
         self, examples: Sequence[TextExample], windows: Sequence[Window], outputs: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
-        found: list[list[float]] = [[] for _ in examples]
+        predictions: list[list[float]] = [[] for _ in examples]
         for window, output in zip(windows, outputs, strict=True):
-            found[window.example].append(float(output[0]))
-        return [{"value": sum(values) / len(values)} for values in found]
+            predictions[window.example].append(float(output[0]))
+        return [{"value": sum(values) / len(values)} for values in predictions]
 
     def judge(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, said = np.array([e.answer for e in examples]), np.array([a["value"] for a in answers])
+        gold, predicted = np.array([e.answer for e in examples]), np.array([a["value"] for a in answers])
         metrics = {
-            "spearman": spearman(gold, said),
-            "pearson": pearson(gold, said),
-            "mean_squared_error": float(np.mean((gold - said) ** 2)) if len(gold) else math.nan,
+            "spearman": spearman(gold, predicted),
+            "pearson": pearson(gold, predicted),
+            "mean_squared_error": float(np.mean((gold - predicted) ** 2)) if len(gold) else math.nan,
         }
-        constant = len(gold) > 0 and bool(np.ptp(said) < 1e-3 * np.ptp(gold))
+        constant = len(gold) > 0 and bool(np.ptp(predicted) < 1e-3 * np.ptp(gold))
         details = partial(_details, examples, answers)
         return Judgement(metrics, "spearman", [e.answer for e in examples], constant, details)
 
@@ -102,13 +102,13 @@ def _details(examples: Sequence[TextExample], answers: Sequence[dict[str, Any]])
     worst = sorted(range(len(pairs)), key=lambda n: -abs(pairs[n][0] - pairs[n][1]))[:WORST]
     rows = [(*pairs[n], " | ".join(examples[n].texts), examples[n].where) for n in worst]
     return [
-        Plot("Answers", sorted(pairs), "right number", "the model's", diagonal=True),
-        Table("Worst errors", ("right", "said", "text", "where"), rows),
+        Plot("Predictions", sorted(pairs), "gold", "predicted", diagonal=True),
+        Table("Worst errors", ("gold", "predicted", "text", "where"), rows),
     ]
 
 
 def _parse_number(field: Any) -> tuple[float | None, str]:
-    """A label cell as a number, or the reason why it is none."""
+    """A label cell as a number, or the reason why it is not one."""
     try:
         value = float(field)
     except (TypeError, ValueError):

@@ -1,16 +1,16 @@
-"""Tagging: a label for every word (names, parts of speech, chunks).
+"""Sequence tagging: a label for every word (named entities, parts of speech, chunks).
 
 In: CoNLL columns, or jsonl with character spans. Learns: cross-entropy at the first token of each word, or a CRF over
-the words of a row (Lafferty et al. 2001). Out: the entities with their characters in the text, or a label per word.
+the words of a row (Lafferty et al. 2001). Out: the entities with their character spans, or a label per word.
 
 Notable choices
-- Entity labels are read in any of IOB1, IOB2 and BIOES and learned in the scheme the recipe names; labels of another
-  form (parts of speech) are learned as they are.
-- A long text is always cut into overlapping windows, whatever the strategy: each word is predicted in the one window
+- Entity labels are read as IOB1, IOB2 or BIOES and learned in the scheme that the recipe names; other labels (parts of
+  speech) are learned as they are.
+- A long text is always split into overlapping windows, whatever the strategy: each word is predicted in the one window
   where it is farthest from an edge, so every word gets exactly one label.
-- Entities are scored as characters: one that begins or ends inside a word counts as missed. (For labels on words this
-  is the same as scoring words, and equal to seqeval.)
-- Words that the tokenizer drops altogether (control characters) get the label of no entity.
+- Entities are scored as character spans: one that begins or ends inside a word counts as missed. (For labels on words
+  this is the same as scoring words, and equal to seqeval.)
+- Words that the tokenizer drops entirely (control characters) get the label O.
 
 Shapes: T tokens, P predicted words, C labels.
 """
@@ -56,15 +56,15 @@ Span = tuple[int, int]
 class TagConfig(TaskConfig):
     kind: Literal["tag"] = "tag"
     labels: list[str] | None = Field(None, description="null: those of the training data")
-    scheme: Literal["iob2", "bioes"] = Field("iob2", description="how entities are written as labels of words")
+    scheme: Literal["iob2", "bioes"] = Field("iob2", description="how entities are encoded as word labels")
     entities: bool | None = Field(None, description="labels mark entities; null: if they look like B-PER")
-    crf: bool = Field(False, description="score whole sequences of labels instead of each word alone")
+    crf: bool = Field(False, description="score label sequences with a CRF instead of each word alone")
     dropout: float = Field(0.1, ge=0, lt=1)
 
 
 @dataclass(frozen=True)
 class TaggedText:
-    """A text, the spans of its words, the label of each (None: not known), and the entities as characters."""
+    """A text, the character spans of its words, their labels (None: unknown), and the entities as character spans."""
 
     text: str
     words: list[Span]
@@ -94,16 +94,16 @@ class Tag(Task):
         return TaggedText(*_join_words([str(word) for word in given]), None)
 
     def fit_labels(self, examples: Sequence[TaggedText]) -> Self:
-        found = Counter(tag for e in examples for tag in e.tags or ())
+        tags = {tag for e in examples for tag in e.tags or ()}
         entities = self.config.entities
         if entities is None:
-            entities = all(ENTITY.fullmatch(tag) for tag in found)
+            entities = all(ENTITY.fullmatch(tag) for tag in tags)
         labels = self.config.labels
         if labels is None and entities:
             kinds = sorted({kind for e in examples for kind, _, _ in spans(e.tags or [])})
             prefixes = "BI" if self.config.scheme == "iob2" else "BIES"
             labels = [OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in prefixes)]
-        labels = labels or sorted(found)
+        labels = labels or sorted(tags)
         if len(labels) < 2:
             raise UserError(f"all words have the label '{''.join(labels)}'; tagging needs at least two labels")
         return self.replace(config={"entities": entities, "labels": labels})
@@ -136,7 +136,7 @@ class Tag(Task):
         return windows, truncation
 
     def _window_places(self, length: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Windows, and for each the places in it whose words are predicted there: those nearest to its middle."""
+        """Windows, and for each the positions that are predicted in it: those nearest to its middle."""
         room = self.data.length - 2
         if not length:
             return []
@@ -149,7 +149,7 @@ class Tag(Task):
         ]
 
     def _to_scheme(self, tags: list[str]) -> list[str]:
-        """Labels of entities rewritten in the scheme that is learned."""
+        """Entity labels converted to the scheme that is learned."""
         if not self.config.entities:
             return tags
         written = [OUTSIDE] * len(tags)
@@ -175,7 +175,7 @@ class Tag(Task):
         return [self.format_answer(e, t, c) for e, t, c in zip(examples, tags, chances, strict=True)]
 
     def _spread_label(self, label: str, words: int) -> list[str]:
-        """The labels of words that share a token: of an entity only the first word begins it."""
+        """The labels of words that share a token: only the first word of an entity gets B."""
         prefix, kind = label[:2], label[2:]
         if words == 1 or not self.config.entities or label == OUTSIDE:
             return [label] * words
@@ -192,20 +192,20 @@ class Tag(Task):
                 for (a, b), tag, p in zip(example.words, tags, chances, strict=True)
             ]
             return {"words": words, "tags": tags}
-        found = []
+        entities = []
         for kind, first, last in spans(tags):
             start, end = example.words[first][0], example.words[last - 1][1]
             chance = min(chances[first:last])
-            found.append(
+            entities.append(
                 {"text": example.text[start:end], "label": kind, "start": start, "end": end, "probability": chance}
             )
-        return {"entities": found, "tags": tags}
+        return {"entities": entities, "tags": tags}
 
     def judge(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> Judgement:
         gold_tags = [tag for e in examples for tag in self._to_scheme(e.tags or [])]
-        said_tags = [tag for a in answers for tag in a["tags"]]
-        right = accuracy(np.array(gold_tags), np.array(said_tags))
-        constant = len(set(said_tags)) == 1 and len({tag for e in examples for tag in e.tags or ()}) > 1
+        predicted_tags = [tag for a in answers for tag in a["tags"]]
+        right = accuracy(np.array(gold_tags), np.array(predicted_tags))
+        constant = len(set(predicted_tags)) == 1 and len({tag for e in examples for tag in e.tags or ()}) > 1
         if not self.config.entities:
             details = partial(_frequent_errors, examples, answers)
             return Judgement({"accuracy": right}, "accuracy", [e.tags for e in examples], constant, details)
@@ -272,7 +272,7 @@ def _read_conll(path: str, data: LabelledData, labelled: bool) -> tuple[list[Tag
 
 
 def _conll_columns(data: LabelledData) -> tuple[int, int]:
-    """The word's and the label's column in CoNLL files: --text and --label as numbers, else first and last."""
+    """The columns of word and label in CoNLL files: --text and --label as numbers; default: first and last."""
     try:
         return int(data.text or 1), int(data.label or -1)
     except ValueError:
@@ -307,20 +307,20 @@ def _read_texts(path: str, data: LabelledData) -> tuple[list[TaggedText], list[R
 
 
 def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:
-    """The first token that covers a part of each word; -1: none, because the tokenizer dropped the word.
+    """For each word the first token that covers a part of it; -1: none, because the tokenizer dropped the word.
 
-    Words without a token of their own share the one they are in: a tokenizer of Chinese words has fewer tokens than
+    Words without a token of their own share the token they are in: a tokenizer of Chinese words gives fewer tokens than
     there are characters.
     """
-    found, token = list[int](), 0
+    firsts, token = list[int](), 0
     for start, stop in words:
         while token < len(offsets) and offsets[token][1] <= start:
             token += 1
-        own = token + 1 if found and found[-1] == token else token
+        own = token + 1 if firsts and firsts[-1] == token else token
         reached = (t for t in (own, token) if t < len(offsets) and offsets[t][0] < stop)
         token = next(reached, token)
-        found.append(token if token < len(offsets) and offsets[token][0] < stop else -1)
-    return found
+        firsts.append(token if token < len(offsets) and offsets[token][0] < stop else -1)
+    return firsts
 
 
 def _to_bioes(tag: str) -> str:
@@ -339,20 +339,20 @@ def _join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
 def _entity_sets(
     examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]
 ) -> tuple[list[set[tuple[str, int, int]]], list[set[tuple[str, int, int]]]]:
-    """Right and found entities of each text, as characters."""
+    """Gold and predicted entities of each text, as character spans."""
     gold = [{(label, start, stop) for start, stop, label in e.entities or ()} for e in examples]
     return gold, [{(f["label"], f["start"], f["end"]) for f in a["entities"]} for a in answers]
 
 
 def _frequent_errors(examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
     pairs = Counter(
-        (right, said)
+        (gold, predicted)
         for e, a in zip(examples, answers, strict=True)
-        for right, said in zip(e.tags or (), a["tags"], strict=True)
-        if right != said
+        for gold, predicted in zip(e.tags or (), a["tags"], strict=True)
+        if gold != predicted
     )
-    rows = [(right, said, count) for (right, said), count in pairs.most_common(WORST)]
-    return [Table("Most frequent errors", ("right", "said", "words"), rows)]
+    rows = [(gold, predicted, count) for (gold, predicted), count in pairs.most_common(WORST)]
+    return [Table("Most frequent errors", ("gold", "predicted", "words"), rows)]
 
 
 def _entity_details(examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
@@ -367,7 +367,7 @@ def _entity_details(examples: Sequence[TaggedText], answers: Sequence[dict[str, 
         for n in worst
     ]
     return [
-        Table("Kinds of entities", ("kind", "precision", "recall", "F1", "entities"), table),
+        Table("Entity types", ("type", "precision", "recall", "F1", "entities"), table),
         Table("Worst errors", ("text", "missed", "wrong"), errors),
     ]
 

@@ -1,16 +1,15 @@
-"""Translation: a text in one language becomes a text in another (or any text becomes another).
+"""Translation, or any other text-to-text task: a decoder on top of any encoder.
 
-In: two files line by line, or a table with the columns of source and translation. Learns: a decoder on top of any
-encoder, by teacher forcing: all positions of a translation at once, each from the tokens before it. Out: the
-translation that beam search finds.
+In: two aligned files, or a table with a source and a translation column. Learns: with teacher forcing, all positions of
+a translation at once, each from the tokens before it. Out: the translation found by beam search.
 
 decoder  transformer    attends to its own prefix and to all source tokens (Vaswani et al. 2017)
-         rnn            one fixed vector represents the source (Cho et al. 2014)
+         rnn            reads the source as one fixed vector (Cho et al. 2014)
          rnn-attention  a recurrent decoder that attends to all source tokens (Bahdanau et al. 2015)
 
 Notable choices
-- One vocabulary for both languages. Where the encoder's embedding matrix is trainable and has the decoder's width, it
-  is also the decoder's input embedding and output layer (Press and Wolf 2017); elsewhere the decoder has its own.
+- One vocabulary for both languages. If the encoder's embedding matrix is trainable and has the decoder's width, it is
+  also the decoder's input embedding and output layer (Press and Wolf 2017); otherwise the decoder has its own.
 - BLEU and chrF are sacrebleu's (extra `translate`), on the texts as they are: cased, not tokenised.
 
 Shapes: R rows, Q tokens of all translations, W width, V vocabulary.
@@ -56,13 +55,13 @@ MOST_PENALTY = 10.0
 class TranslateConfig(TaskConfig):
     kind: Literal["translate"] = "translate"
     decoder: Literal["transformer", "rnn", "rnn-attention"] = "transformer"
-    layers: int | None = Field(None, ge=1, description="of a Transformer's decoder; null: as many as the encoder has")
+    layers: int | None = Field(None, ge=1, description="of the transformer decoder; null: as many as the encoder")
     dropout: float = Field(0.1, ge=0, lt=1, description="in the decoder")
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="share of an answer that is spread over all tokens")
-    max_length: int = Field(256, ge=2, description="tokens of a translation at the most")
-    beam_size: int = Field(5, ge=1, description="candidates of the search; 1: always the most probable token")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread over all tokens")
+    max_length: int = Field(256, ge=2, description="tokens of a translation, at most")
+    beam_size: int = Field(5, ge=1, description="hypotheses of beam search; 1: greedy search")
     length_penalty: float = Field(
-        0.6, ge=0, le=MOST_PENALTY, description="0: more probable texts win, which are shorter"
+        0.6, ge=0, le=MOST_PENALTY, description="0: rank by probability, which favours short texts"
     )
 
 
@@ -81,20 +80,20 @@ class Translate(Task):
 
     def example(self, given: Any) -> Pair:
         if not isinstance(given, str):
-            raise UserError(f"a {type(given).__name__} where a text to translate was expected")
+            raise UserError(f"a text to translate is needed, not {type(given).__name__}")
         if not given.strip():
             raise UserError("an empty text cannot be translated; leave it out")
         return Pair(given, None)
 
     def fit_labels(self, examples: Sequence[Pair]) -> Self:
-        need_sacrebleu()  # not after an hour of training
+        need_sacrebleu()  # fail now, not after an hour of training
         return self
 
     def objective(self, backbone: Backbone) -> TranslateObjective:
         return TranslateObjective(self.config, backbone)
 
     def windows(self, examples: Sequence[Pair], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
-        """One row for each example. A source that is too long loses its end; so does a translation to learn from."""
+        """One row per example. A source that is too long is truncated, and so is a gold translation."""
         if min(tokenizer.cls, tokenizer.sep) < 0:
             raise UserError("the tokenizer has no tokens that begin and end a text; translation needs both")
         sources = tokenizer.encode([e.text for e in examples])
@@ -119,10 +118,10 @@ class Translate(Task):
         return answers
 
     def judge(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, said = [e.answer for e in examples], [a["translation"] for a in answers]
+        gold, predicted = [e.answer for e in examples], [a["translation"] for a in answers]
         references = [text or "" for text in gold]
-        figures = {"bleu": bleu(said, references), "chrf": chrf(said, references)}
-        return Judgement(figures, "bleu", gold, is_constant(gold, said), partial(_details, examples, answers))
+        figures = {"bleu": bleu(predicted, references), "chrf": chrf(predicted, references)}
+        return Judgement(figures, "bleu", gold, is_constant(gold, predicted), partial(_details, examples, answers))
 
 
 class TranslateObjective(Objective):
@@ -132,7 +131,7 @@ class TranslateObjective(Objective):
         super().__init__()
         self.config = config
         self.width = backbone.config.width
-        self.decoder: Any  # both kinds have the same methods, each with its own view of the source
+        self.decoder: Any  # both kinds have the same methods, each with its own type for the encoded source
         if config.decoder == "transformer":
             shape = decoder_shape(backbone, config)
             positions = Positions(shape.position, shape.width, shape.heads, config.max_length)
@@ -141,7 +140,7 @@ class TranslateObjective(Objective):
             self.decoder = RnnDecoder(self.width, backbone.width, config.decoder == "rnn-attention", config.dropout)
         vocabulary = backbone.config.vocabulary
         self.table = None if _shares_table(backbone, self.width) else nn.Embedding(vocabulary, self.width)
-        self.fixed_offsets = (  # heads start by attending at fixed offsets, as those of the encoder did
+        self.fixed_offsets = (  # heads are initialised to attend at fixed offsets, like the encoder's
             config.decoder == "transformer"
             and self.table is None
             and isinstance(backbone, Transformer)
@@ -150,7 +149,7 @@ class TranslateObjective(Objective):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def prepare(self, rows: Rows, tokenizer: Tokenizer) -> tuple[Rows, dict[str, Any]]:
-        """Translations as a flat batch, longest first, and the row each belongs to; the last token is only a target."""
+        """Translations as a flat batch, longest first, and the row of each; the last token is only a target."""
         targets = rows.answers["translate"]
         lengths = (targets != PADDING).sum(1) - 1
         order = np.argsort(-lengths, kind="stable")
@@ -165,7 +164,7 @@ class TranslateObjective(Objective):
         }
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Glorot's, as the encoder's."""
+        """Glorot, as in the encoder."""
         init_glorot(self, generator)
         if self.fixed_offsets:
             self.decoder.init_offsets()
@@ -178,11 +177,11 @@ class TranslateObjective(Objective):
         return {self.name: Score(loss, right, len(answers))}
 
     def logits(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
-        """(Q, V): at every position of the right translations, from the tokens before it."""
+        """(Q, V): at every position of the gold translations, from the tokens before it."""
         return torch.addmm(self.bias, self._decode(encoder, batch), self.token_embeddings(encoder).t())
 
     def _decode(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
-        """(Q, W): by teacher forcing."""
+        """(Q, W): with teacher forcing."""
         inputs, positions, order = (batch.targets[f"translate.{part}"] for part in ("inputs", "positions", "order"))
         source = self.read_source(encoder, batch).pick(order)
         lengths = batch.targets["translate.lengths"]
@@ -190,7 +189,7 @@ class TranslateObjective(Objective):
         return vectors
 
     def read_source(self, encoder: CachedEncoder, batch: Batch) -> Any:
-        """The encoded rows as the decoder attends to them."""
+        """The encoded rows in the form the decoder needs."""
         vectors = encoder(batch).vectors
         return self.decoder.read(vectors, batch.lengths, encoder.backbone.row_vectors(vectors, batch))
 
@@ -204,7 +203,7 @@ class TranslateObjective(Objective):
     def attention_weights(self, encoder: CachedEncoder, batch: Batch) -> Tensor:
         """(layers, heads, translation tokens, source tokens), for a batch of one text."""
         if self.config.decoder == "rnn":
-            raise UserError("this translator reads a text as one vector; it has no attention to look at")
+            raise UserError("this model's decoder has no attention: it reads the source as one vector")
         inputs, positions = batch.targets["translate.inputs"], batch.targets["translate.positions"]
         source = self.read_source(encoder, batch)
         lengths = batch.targets["translate.lengths"]
@@ -219,15 +218,15 @@ class TranslateObjective(Objective):
         rows = torch.arange(len(batch.lengths), device=device).repeat_interleave(beam_size)
         with self.decoder.writing():
             scorer = NextTokenScorer(self, encoder, self.read_source(encoder, batch).pick(rows))
-            found = search(scorer.step, limits, begin, end, beam_size, self.config.length_penalty, device)
-        table = torch.full((len(found), 1 + max(len(ids) for ids, _ in found)), float(PADDING))
-        for row, (ids, score) in zip(table, found, strict=True):
+            best = search(scorer.step, limits, begin, end, beam_size, self.config.length_penalty, device)
+        table = torch.full((len(best), 1 + max(len(ids) for ids, _ in best)), float(PADDING))
+        for row, (ids, score) in zip(table, best, strict=True):
             row[: len(ids) + 1] = torch.tensor([score, *ids])
         return table
 
 
 class NextTokenScorer:
-    """Gives beam search the log-probabilities of the next token. The decoder caches what it computed for the prefix."""
+    """Computes the next token's log-probabilities for beam search. The decoder caches its states of the prefix."""
 
     def __init__(self, objective: TranslateObjective, encoder: CachedEncoder, source: Any) -> None:
         self.objective, self.encoder, self.source = objective, encoder, source
@@ -259,7 +258,7 @@ class DecoderShape:
 
 
 def decoder_shape(backbone: Backbone, config: TranslateConfig) -> DecoderShape:
-    """A Transformer's decoder like the encoder; usual values where the encoder's config lacks a key."""
+    """A transformer decoder with the encoder's dimensions; defaults where the encoder's config lacks a key."""
     given = backbone.config.model_dump()
     width = backbone.config.width
     fitting = next(heads for heads in range(max(1, width // 64), 0, -1) if width % heads == 0)
@@ -278,7 +277,7 @@ def decoder_shape(backbone: Backbone, config: TranslateConfig) -> DecoderShape:
 
 
 def _shares_table(backbone: Backbone, width: int) -> bool:
-    """Whether the encoder has a trainable embedding matrix of this width. A frozen encoder shows no parameter."""
+    """Whether the encoder has a trainable embedding matrix of this width (a frozen encoder has no parameters)."""
     if backbone.config.characters_read:
         return False
     table = backbone.token_embeddings()
@@ -289,4 +288,4 @@ def _details(examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> lis
     scored = [(sentence_chrf(a["translation"], e.answer or ""), e, a) for e, a in zip(examples, answers, strict=True)]
     worst = sorted(scored, key=lambda one: one[0])[:WORST]
     rows = [(f"{score:.1f}", e.text, e.answer, a["translation"], e.where) for score, e, a in worst]
-    return [Table("Worst translations", ("chrF", "source", "right", "said", "where"), rows)]
+    return [Table("Worst translations", ("chrF", "source", "gold", "predicted", "where"), rows)]

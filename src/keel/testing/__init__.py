@@ -1,1 +1,1 @@
-"""Contract tests for members of your own: `from keel.testing.contracts import check_backbone`."""
+"""Contract tests for your own members: `from keel.testing.contracts import check_backbone`."""

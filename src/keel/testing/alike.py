@@ -1,4 +1,4 @@
-"""Whether two results are the same, up to the rounding of sums that are taken in another order."""
+"""Compares results up to rounding (sums taken in a different order). In: two results. Out: whether they are equal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def close(one: Tensor | None, other: Tensor | None, relative: float = 1e-5, abso
 
 
 def gap(one: Tensor, other: Tensor) -> str:
-    """How far two tensors are apart, for the text of an error."""
+    """The difference of two tensors, for an error message."""
     if one.shape != other.shape:
         return f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
     return f"largest difference {float((one - other).abs().max()):.2g}"
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Answers: numbers may differ by rounding, all else is equal."""
+    """Whether two answers are equal; floats may differ by rounding."""
     if isinstance(one, float | np.floating) and isinstance(other, float | np.floating):
         return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-5) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, np.ndarray):

@@ -1,4 +1,4 @@
-"""Does a member of your own keep the contracts of `interfaces.py` as the built-in ones do? One call for each.
+"""Checks that your own members fulfil the contracts of `interfaces.py`, as the built-in ones do. One call for each.
 
     keel.add_plugin("cnn.py")
     check_backbone("cnn")
@@ -7,9 +7,9 @@
     check_device("cnn", plugins=["cnn.py"])
 
 In: names of the catalog: built in, added by `keel.add_plugin`, or installed. Out: nothing, or an AssertionError that
-says which rule is broken and what to do. What a member raises itself is passed on as it is.
+names the broken rule and what to do. Exceptions raised by a member are not caught.
 
-The lists hold the single checks, for a test that is to show each by its name:
+The lists hold the individual checks, for a test that reports each by name:
 
     @pytest.mark.parametrize("check", BACKBONE_CHECKS)
     def test_cnn(check):
@@ -41,53 +41,53 @@ __all__ = [
     "check_task",
     "device_outcomes",
 ]
-REGISTERS = "_setup_privateuseone_for_python_backend"  # torch's function, which older ones lack
+REGISTERS = "_setup_privateuseone_for_python_backend"  # a function that older versions of torch lack
 
 
 def check_backbone(name: str, **options: Any) -> None:
-    """`options`: of its config, where the small values that the checks choose do not suit it."""
+    """`options`: for its config, if the small values that the checks choose do not suit it."""
     for check in BACKBONE_CHECKS:
         check(name, **options)
 
 
 def check_objective(backbone: str, name: str, **options: Any) -> None:
-    """On a backbone that it fits; one that it does not fit it must refuse with a UserError."""
+    """On a compatible backbone; an objective must reject an incompatible one with a UserError."""
     for check in OBJECTIVE_CHECKS:
         check(backbone, {name: options})
 
 
 def check_task(backbone: str, name: str, examples: Sequence[Any] = (), **options: Any) -> None:
-    """`examples`: some with answers, such as `task.read(file).examples`; without them the loss is checked only where
-    examples without answers have one, and `judge` is not."""
+    """`examples`: some with answers, such as `task.read(file).examples`; without them `judge` is not checked, and the
+    loss only if examples without answers have one."""
     for check in TASK_CHECKS:
         check(backbone, name, options, examples)
 
 
 def check_packer(name: str, corpus: Any = None) -> None:
-    """`corpus`: one of your own; else thirty made-up documents."""
+    """`corpus`: your own; default: thirty generated documents."""
     for check in PACKER_CHECKS:
         check(name, some_documents() if corpus is None else corpus)
 
 
 def check_device(*names: str, plugins: Sequence[str] = ()) -> None:
-    """Tries training steps with these members on a device that is not the CPU (`fake_device.py`)."""
-    found = device_outcomes(plugins, names)
-    wrong = {trial: said for trial, said in found.items() if said != "ok"}
-    assert found, f"there is nothing to try with {', '.join(names)}"
+    """Runs training steps with these members on a device that is not the CPU (`fake_device.py`)."""
+    outcomes = device_outcomes(plugins, names)
+    wrong = {trial: outcome for trial, outcome in outcomes.items() if outcome != "ok"}
+    assert outcomes, f"there are no trials with {', '.join(names)}"
     assert not wrong, (
         "on a device that is not the CPU:\n"
-        + "\n".join(f"  {trial}: {said}" for trial, said in wrong.items())
-        + "\nMake tensors on the device of the batch, and do not look at numbers in a training step (.item(), bool)"
+        + "\n".join(f"  {trial}: {outcome}" for trial, outcome in wrong.items())
+        + "\nCreate tensors on the batch's device, and do not synchronise with it in a training step (.item(), bool)"
     )
 
 
 def device_outcomes(plugins: Sequence[str] = (), only: Sequence[str] = ()) -> dict[str, str]:
-    """For each trial "ok", or what went wrong. NotImplementedError: this torch cannot register a device."""
+    """For each trial "ok", or the error. NotImplementedError: this version of torch cannot register a device."""
     options = [part for file in plugins for part in ("--plugin", file)] + [part for n in only for part in ("--only", n)]
     command = [sys.executable, "-m", "keel.testing.fake_device", *options]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if REGISTERS in done.stderr and done.returncode:
         raise NotImplementedError("this torch cannot register a device from Python")
     assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    outcomes: dict[str, str] = json.loads(done.stdout)
+    return outcomes

@@ -1,17 +1,17 @@
-"""Training steps of every backbone with every objective and task on a device that is not there. Prints JSON.
+"""Runs training steps of every backbone with every objective and task on a fake device. Prints JSON.
 
-Shapes and devices are real, numbers are not (fake tensors), so a tensor made on the CPU by mistake, or a hidden
+Shapes and devices are real, values are not (fake tensors), so a tensor created on the CPU by mistake, or a hidden
 synchronisation with the device (`.item()`, `bool(tensor)`), is an error that this program reports:
-{"bert masked_lm": "ok", ...}. Only `predict` may synchronise: some tasks search for their answers.
+{"bert masked_lm": "ok", ...}. Only `predict` may synchronise: some tasks run a search.
 
     python -m keel.testing.fake_device [--plugin FILE ...] [--only NAME ...]
 
 Notable choices
-- The device is torch's spare one under a name of our own, not cuda: a torch built without CUDA cannot even index a fake
-  cuda tensor, nor record it for the backward pass.
-- `torch.tensor(data, device=...)` goes past fake tensors to the real device, so here it is made of the two calls it
-  stands for; attention runs by its plain formula, for the spare device has no kernels to choose from.
-- A program of its own, because registering a device changes the whole process.
+- The device is torch's PrivateUse1 under a name of our own, not cuda: a torch built without CUDA cannot even index a
+  fake cuda tensor, nor record it for the backward pass.
+- `torch.tensor(data, device=...)` bypasses fake tensors and needs the real device, so it is replaced by the two calls
+  it is equivalent to; attention uses its plain formula, because this device has no fused kernels.
+- A separate program, because registering a device changes the entire process.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from keel.values import Rows
 
 KIND = "fakegpu"
 DEVICE = torch.device("cpu")  # set once the device is registered
-MISTAKES = "mistakes"  # what the trials that must fail are called
+MISTAKES = "mistakes"  # the name of the trials that must fail
 SYNCHRONISES = (DataDependentOutputException, DynamicOutputShapeException)
 
 Trial = Callable[[], None]
 
 
 def on_device(mode: FakeTensorMode, learner: Learner) -> Learner:
-    """Fake tensors in place of those on the meta device; what is shared stays shared."""
+    """Replaces tensors on the meta device by fake ones; shared tensors stay shared."""
     fakes: dict[int, torch.Tensor] = {}
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
@@ -81,13 +81,13 @@ def task_trial(mode: FakeTensorMode, backbone: str, name: str, options: dict[str
         try:
             learner = TaskSetup(task, EncoderSettings()).make_learner(encoder)
         except UserError:
-            return  # they do not go together
+            return  # the task does not accept this backbone
     windows, _ = task.windows(small_examples(task), TOKENIZER)
     step(mode, on_device(mode, learner), to_rows(windows))
 
 
 def loop_trial(mode: FakeTensorMode, backbone: str, objectives: Sequence[str]) -> None:
-    """The loop's own step: it first synchronises for the figures, after the last micro-batch's backward pass."""
+    """A step of the training loop: it may synchronise only for its metrics, after the last micro-batch's backward."""
     learner = _learner(mode, backbone, objectives)
     rows = rows_for(learner.backbone)
     parts, nothing = [rows.pick([0, 1]), rows.pick([2, 3, 4])], lambda *_: None
@@ -97,7 +97,7 @@ def loop_trial(mode: FakeTensorMode, backbone: str, objectives: Sequence[str]) -
             optimizer=torch.optim.SGD(learner.parameters(), lr=0.1),
             tokenizer=TOKENIZER,
             source=lambda progress, cursors: (parts, cursors),
-            settings=TrainingSettings(parallel_micro_batches=2),  # which are for the CPU alone
+            settings=TrainingSettings(parallel_micro_batches=2),  # has an effect only on a CPU
             state=loop.State(),
             device=DEVICE,
             precision="fp32",
@@ -108,11 +108,11 @@ def loop_trial(mode: FakeTensorMode, backbone: str, objectives: Sequence[str]) -
         )
         done: list[int] = []
         learner.register_forward_hook(lambda *_: done.append(1))
-        with contextlib.suppress(*SYNCHRONISES):  # for the figures
+        with contextlib.suppress(*SYNCHRONISES):  # for the metrics
             loop._gradients(run, loop.State(), 0.0)
         assert len(done) == len(parts), f"synchronises after micro-batch {len(done)} of {len(parts)}"
         idle = [key for key, p in learner.named_parameters() if p.requires_grad and p.grad is None]
-        assert not idle, f"synchronises before the backward pass is done: no gradient of {idle[0]}"
+        assert not idle, f"synchronises before the backward pass is done: no gradient for {idle[0]}"
 
 
 def _learner(mode: FakeTensorMode, backbone: str, objectives: Sequence[str]) -> Learner:
@@ -133,15 +133,15 @@ def step(mode: FakeTensorMode, learner: Learner, rows: Rows) -> None:
         if loss.requires_grad or not learner.updates_itself:
             loss.backward()
             gradients = [p.grad for p in learner.parameters() if p.grad is not None]
-            assert gradients and all(g.device.type == KIND for g in gradients), "gradients are elsewhere"
+            assert gradients and all(g.device.type == KIND for g in gradients), "gradients are on another device"
         encoder = learner.encoder()
         batch, _ = learner.corrupt(encoder, batch)
         for name, objective in learner.objectives.items():
             try:
-                found = objective.predict(encoder, batch)
+                predictions = objective.predict(encoder, batch)
             except SYNCHRONISES:
-                continue  # it searches
-            assert found.device.type == KIND, f"{name}: predictions are on {found.device}"
+                continue  # it runs a search
+            assert predictions.device.type == KIND, f"{name}: predictions are on {predictions.device}"
 
 
 def outcome(trial: Trial) -> str:
@@ -153,7 +153,7 @@ def outcome(trial: Trial) -> str:
 
 
 def mistakes(mode: FakeTensorMode) -> Iterator[tuple[str, Trial]]:
-    """What this program is for, done wrong on purpose: none may be 'ok'."""
+    """Deliberate mistakes that this program must detect: none may be 'ok'."""
     wrong: dict[str, Callable[[torch.Tensor], Any]] = {
         "item": lambda x: x.sum().item(),
         "bool": lambda x: bool(x.sum() > 0),
@@ -170,7 +170,7 @@ def mistakes(mode: FakeTensorMode) -> Iterator[tuple[str, Trial]]:
 
 
 def trials(mode: FakeTensorMode, only: Sequence[str]) -> Iterator[tuple[str, Trial]]:
-    """`only`: those in which one of these members takes part, or `mistakes`."""
+    """`only`: trials with one of these members, or `mistakes`."""
 
     def wanted(*members: str) -> bool:
         return not only or bool({catalog.name_of(name) for name in only} & set(members))
@@ -201,21 +201,21 @@ def sent(data: Any, *, device: Any = None, tensor: Callable[..., torch.Tensor] =
 
 
 def plain_gru(self: Any, given: torch.Tensor, state: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """A GRU by its formulas: the fused cell that torch takes elsewhere has no fake kernel."""
+    """A GRU written out: torch's fused cell has no fake kernel."""
     before = given.new_zeros(given.shape[1], self.hidden_size) if state is None else state[0]
-    found = []
+    states = []
     for x in given.unbind(0):
         left = (x @ self.weight_ih_l0.t() + self.bias_ih_l0).chunk(3, 1)
         right = (before @ self.weight_hh_l0.t() + self.bias_hh_l0).chunk(3, 1)
         reset, keep = torch.sigmoid(left[0] + right[0]), torch.sigmoid(left[1] + right[1])
         before = torch.lerp(torch.tanh(left[2] + reset * right[2]), before, keep)
-        found.append(before)
-    return torch.stack(found), before[None]
+        states.append(before)
+    return torch.stack(states), before[None]
 
 
 def main() -> None:
     global DEVICE
-    parser = argparse.ArgumentParser(description="Training steps of every member on a device that is not there.")
+    parser = argparse.ArgumentParser(description="Run training steps of every member on a fake device.")
     parser.add_argument("--plugin", metavar="FILE", action="append", default=[], help="a Python file with members")
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="trials with this member")
     given = parser.parse_args()
@@ -225,8 +225,8 @@ def main() -> None:
     DEVICE = torch.device(f"{KIND}:0")
     torch.tensor = sent  # type: ignore[assignment]
     torch.nn.GRU.forward = plain_gru  # type: ignore[assignment]
-    found = {name: outcome(trial) for name, trial in trials(FakeTensorMode(), given.only)}
-    json.dump(found, sys.stdout)
+    outcomes = {name: outcome(trial) for name, trial in trials(FakeTensorMode(), given.only)}
+    json.dump(outcomes, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What every objective owes the rest: one check for each rule, `check(backbone, objectives)`.
+"""The contract of objectives: one check per rule, `check(backbone, objectives)`.
 
-In: the name of a backbone, and one or more objectives by name with their options, as `assemble` takes them. Out:
-nothing, or an AssertionError that names the rule and what to do.
+In: the name of a backbone, and one or more objectives by name with their options, as for `assemble`. Out: nothing, or
+an AssertionError that names the rule and what to do.
 
-Notable choice: an objective that updates the weights itself is also held to the rules about gradients, if its `forward`
-gives any.
+Notable choice: the rules about gradients also apply to a self-updating objective, if its `forward` has gradients.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from keel import catalog
 from keel.errors import UserError
+from keel.folders import write_manifest
 from keel.hugging_face.folder import load_model, save_model
 from keel.interfaces import Objective, SelfUpdatingObjective
 from keel.layers.dropout import seeded_dropout
@@ -40,7 +40,7 @@ from keel.testing.small import (
 )
 from keel.training.loop import weighted_sum
 from keel.training.micro_batches import add_gradients
-from keel.training.precision import autocast, settle_precision
+from keel.training.precision import autocast, choose_precision
 from keel.values import Batch, ObjectiveNeeds, Rows
 
 Objectives = Mapping[str, Any]
@@ -54,12 +54,12 @@ def objective_is_declared(backbone: str, objectives: Objectives) -> None:
         kind = catalog.find("objectives", name)
         assert issubclass(kind, Objective), f"{name}: {kind.__name__} must extend keel.interfaces.Objective"
         assert kind.name == catalog.name_of(name), (
-            f"{name}: its class has `name = {kind.name!r}`: write '{catalog.name_of(name)}', as the catalog has it"
+            f"{name}: its class has `name = {kind.name!r}`: write '{catalog.name_of(name)}', as in the catalog"
         )
-        assert kind.Config().weight > 0, f"{name}: the weight of its Config must be above 0 by default"
+        assert kind.Config().weight > 0, f"{name}: the default weight of its Config must be positive"
         assert isinstance(kind.needs, ObjectiveNeeds), f"{name}: `needs` must be an ObjectiveNeeds"
         known = kind.needs.packing is None or catalog.known("packers", kind.needs.packing)
-        assert known, f"{name}: needs.packing is '{kind.needs.packing}', which is no packer of the catalog"
+        assert known, f"{name}: needs.packing is '{kind.needs.packing}', which is not a packer of the catalog"
 
 
 def fresh_weights_depend_on_the_seed_alone(backbone: str, objectives: Objectives) -> None:
@@ -67,8 +67,8 @@ def fresh_weights_depend_on_the_seed_alone(backbone: str, objectives: Objectives
     one, other = (fresh_learner(config, objectives, seed=1).named_tensors() for _ in range(2))
     drawn = [key for key in one if not torch.equal(one[key], other[key])]
     assert not drawn, (
-        f"{_names(objectives)}: the fresh weights of {drawn} are random whatever the seed: set them in init_weights "
-        "from the generator it is given"
+        f"{_names(objectives)}: the initial weights of {drawn} do not depend on the seed alone: set them in "
+        "init_weights using the given generator"
     )
 
 
@@ -76,24 +76,24 @@ def preparing_is_repeatable(backbone: str, objectives: Objectives) -> None:
     learner = small_learner(backbone, objectives)
     rows = rows_for(learner.backbone)
     kept = copy.deepcopy(rows)
-    one, two = prepared(learner, rows), prepared(learner, rows)  # generators of numpy and torch move in between
+    one, two = prepared(learner, rows), prepared(learner, rows)  # global generators may advance in between
     who = _names(objectives)
     assert _equal(rows, kept), f"{who}: prepare changes the rows it is given: copy the arrays that it changes"
     same = one.targets.keys() == two.targets.keys() and all(_equal(one.targets[k], two.targets[k]) for k in one.targets)
     assert torch.equal(one.ids, two.ids) and same, (
-        f"{who}: prepare gives something else the second time: draw with keel.randomness.uniform from `rows.keys`, "
+        f"{who}: prepare gives a different result the second time: draw with keel.randomness.uniform from `rows.keys`, "
         "never from a generator of numpy or torch"
     )
     assert one.lengths == rows.lengths, f"{who}: prepare changes the lengths of rows: it may only change their tokens"
     foreign = [key for key in one.targets if not any(key.startswith(f"{name}.") for name in objectives)]
-    assert not foreign, f"{who}: the targets {foreign} are not named after the objective: call them '<name>.<part>'"
+    assert not foreign, f"{who}: the targets {foreign} are not named after the objective: name them '<name>.<part>'"
     for name in objectives:
         assert f"{name}.answers" in one.targets, (
-            f"{name}: prepare gives no '{name}.answers': one entry for each answer that is scored"
+            f"{name}: prepare returns no '{name}.answers': it needs one entry per scored prediction"
         )
         read = learner.objectives[name].needs.vectors
         assert read != "places" or f"{name}.places" in one.targets, (
-            f"{name}: needs.vectors is 'places', but prepare gives no '{name}.places'"
+            f"{name}: needs.vectors is 'places', but prepare returns no '{name}.places'"
         )
 
 
@@ -102,18 +102,18 @@ def scores_are_sums_over_the_answers(backbone: str, objectives: Objectives) -> N
     batch = prepared(learner)
     scores, counts = learner(batch), answer_counts(batch)
     assert set(scores) == set(counts) >= set(objectives), (
-        f"{_names(objectives)}: there are scores {sorted(scores)}, but answers for {sorted(counts)}: each score has "
+        f"{_names(objectives)}: there are scores {sorted(scores)}, but answers for {sorted(counts)}: each score needs "
         "its '<name>.answers' among the targets"
     )
     for name, score in scores.items():
         assert score.loss.shape == () and torch.isfinite(score.loss) and score.loss != 0, (
-            f"{name}: the loss is {score.loss.detach()}: give the sum over the answers, a finite number other than 0"
+            f"{name}: the loss is {score.loss.detach()}: return the sum over the answers, finite and not 0"
         )
         assert score.count == counts[name] > 0, (
             f"{name}: the score counts {score.count} answers, but '{name}.answers' has {counts[name]} entries"
         )
         right = 0 if score.correct is None else float(score.correct)
-        assert 0 <= right <= score.count * (1 + 1e-6), f"{name}: {right} of {score.count} answers are right: count them"
+        assert 0 <= right <= score.count * (1 + 1e-6), f"{name}: `correct` is {right} of {score.count} answers"
 
 
 def gradients_reach_every_parameter(backbone: str, objectives: Objectives) -> None:
@@ -126,8 +126,8 @@ def gradients_reach_every_parameter(backbone: str, objectives: Objectives) -> No
     idle = [key for key, p in learner.named_parameters() if p.requires_grad and not _is_alive(p.grad)]
     heads = [key for key in idle if key.startswith("objectives.")]
     assert not heads, (
-        f"{_names(objectives)}: {heads} get no finite gradient other than zero: use these parameters in forward, or "
-        "leave them out"
+        f"{_names(objectives)}: {heads} get no finite, non-zero gradient: use these parameters in forward, or leave "
+        "them out"
     )
     rest = [key for key in idle if not key.startswith("backbone.pooler.")]
     assert not rest, (
@@ -140,7 +140,7 @@ def the_weight_of_the_recipe_counts(backbone: str, objectives: Objectives) -> No
     scores = learner(prepared(learner))
     for name in objectives:
         assert scores[name].weight == WEIGHT, (
-            f"{name}: with weight={WEIGHT} in its config the score has the weight {scores[name].weight}: pass "
+            f"{name}: with weight={WEIGHT} in its config the score has weight {scores[name].weight}: pass "
             "`self.config.weight` to Score"
         )
 
@@ -156,10 +156,10 @@ def rows_together_score_as_each_row_alone(backbone: str, objectives: Objectives)
     for name, score in together.items():
         parts = [part[name] for part in alone]
         sums = (sum(float(p.loss) for p in parts), sum(_right(p) for p in parts), sum(p.count for p in parts))
-        found = (float(score.loss), _right(score), score.count)
-        assert all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-5) for a, b in zip(found, sums, strict=True)), (
-            f"{name}: seven rows together have (loss, right, count) = {found}, one by one {sums}: give sums, not "
-            "means, and score each row by itself; if rows need each other, declare needs.whole_batch"
+        batched = (float(score.loss), _right(score), score.count)
+        assert all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-5) for a, b in zip(batched, sums, strict=True)), (
+            f"{name}: seven rows together have (loss, correct, count) = {batched}, one by one {sums}: return sums, not "
+            "means, and score each row independently; if rows depend on each other, declare needs.whole_batch"
         )
 
 
@@ -172,21 +172,21 @@ def predictions_are_what_is_scored(backbone: str, objectives: Objectives) -> Non
         for name in objectives:
             outputs, score = learner.objectives[name].predict(encoder, batch), scores[name]
             assert len(outputs) == score.count, (
-                f"{name}: predict gives {len(outputs)} outputs for {score.count} answers: one for each"
+                f"{name}: predict gives {len(outputs)} outputs for {score.count} answers: return one for each"
             )
             if score.correct is None:
                 continue
             right = int((outputs.argmax(-1) == batch.targets[f"{name}.answers"]).sum())
             assert math.isclose(right, float(score.correct), rel_tol=1e-5), (
-                f"{name}: the largest output of predict is right {right} times, the score says {float(score.correct)}: "
-                "score what predict gives"
+                f"{name}: the largest output of predict is correct {right} times, but score.correct is "
+                f"{float(score.correct)}: score what predict gives"
             )
 
 
 def vectors_it_does_not_read_may_be_left_out(backbone: str, objectives: Objectives) -> None:
     learner = small_learner(backbone, objectives).eval()
     batch = prepared(learner)
-    found: list[list[Tensor | None]] = []
+    results: list[list[Tensor | None]] = []
     for selected in (batch.selected, None):
         learner.zero_grad()
         scores = learner(replace(batch, selected=selected))
@@ -194,15 +194,15 @@ def vectors_it_does_not_read_may_be_left_out(backbone: str, objectives: Objectiv
         if loss.requires_grad:
             loss.backward()
         gradients = [None if p.grad is None else p.grad.clone() for p in learner.parameters()]
-        found.append([*(score.loss.detach() for score in scores.values()), *gradients])
-    assert all(close(one, other, 1e-4) for one, other in zip(*found, strict=True)), (
-        f"{_names(objectives)}: losses or gradients change when the backbone leaves out the vectors that "
-        "`needs.vectors` does not name: declare 'all', or list every place in '<name>.places'"
+        results.append([*(score.loss.detach() for score in scores.values()), *gradients])
+    assert all(close(one, other, 1e-4) for one, other in zip(*results, strict=True)), (
+        f"{_names(objectives)}: losses or gradients change when the backbone skips the vectors that `needs.vectors` "
+        "does not include: declare 'all', or list every token in '<name>.places'"
     )
 
 
 def dropout_is_all_that_is_random(backbone: str, objectives: Objectives) -> None:
-    """The same seed gives the same losses, also where an objective encodes afresh; evaluation is not random at all."""
+    """The same seed gives the same losses, even if an objective encodes twice; evaluation is deterministic."""
     learner = small_learner(backbone, objectives, **with_dropout(backbone, 0.2)).train()
     batch = prepared(learner)
 
@@ -214,13 +214,13 @@ def dropout_is_all_that_is_random(backbone: str, objectives: Objectives) -> None
     for mode in ("training", "evaluation"):
         learner.train(mode == "training")
         assert all(torch.equal(one, other) for one, other in zip(losses(), losses(), strict=True)), (
-            f"{_names(objectives)}: in {mode} the same seed gives another loss: drop with keel.layers.dropout, and "
-            "draw all else in prepare from `rows.keys`"
+            f"{_names(objectives)}: in {mode} the same seed gives another loss: use keel.layers.dropout, and draw "
+            "everything else in prepare from `rows.keys`"
         )
 
 
 def micro_batches_in_parallel_are_as_in_turn(backbone: str, objectives: Objectives) -> None:
-    """Nothing that a model keeps from one call to the next, and no draw of dropout, is shared by threads."""
+    """Threads share no state that a model keeps between calls, and no dropout generator."""
     made = small_learner(backbone, objectives, **with_dropout(backbone, 0.2)).train()
     batch = prepared(made)
     if not _has_gradients(made, weighted_sum(made(batch), answer_counts(batch))):
@@ -229,8 +229,8 @@ def micro_batches_in_parallel_are_as_in_turn(backbone: str, objectives: Objectiv
         one, other = (_gradients(copy.deepcopy(made), precision, threads) for threads in (1, 2))
         same = one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
         assert one and same, (
-            f"{_names(objectives)}: in {precision}, micro-batches in parallel give other gradients than one after the "
-            "other: keep nothing in `self` during forward, and drop with keel.layers.dropout"
+            f"{_names(objectives)}: in {precision}, micro-batches in parallel give different gradients from one after "
+            "the other: store nothing in `self` during forward, and use keel.layers.dropout"
         )
 
 
@@ -254,13 +254,13 @@ def _gradients(learner: Learner, precision: str, threads: int) -> dict[str, Tens
 
 def _precisions() -> list[str]:
     try:
-        return ["fp32", settle_precision("bf16", CPU)]
-    except UserError:  # a processor that dies at bf16 products
+        return ["fp32", choose_precision("bf16", CPU)]
+    except UserError:  # a processor that crashes at bf16 products
         return ["fp32"]
 
 
 def updates_change_the_weights(backbone: str, objectives: Objectives) -> None:
-    """Of objectives that update the weights themselves; on one thread equal rows give equal weights."""
+    """For self-updating objectives; on one thread, equal rows give equal weights."""
     for name, options in objectives.items():
         learner = small_learner(backbone, {name: options})
         if not isinstance(learner.objectives[name], SelfUpdatingObjective):
@@ -275,9 +275,9 @@ def updates_change_the_weights(backbone: str, objectives: Objectives) -> None:
         for room in ("backbone.", f"objectives.{name}."):
             mine = [key for key in start if key.startswith(room)]
             moved = any(not torch.equal(start[key], one[key]) for key in mine)
-            assert moved or not mine, f"{name}: {UPDATES} updates leave all weights of {room}* as they were"
+            assert moved or not mine, f"{name}: {UPDATES} updates leave all weights of {room}* unchanged"
         assert all(torch.equal(one[key], other[key]) for key in one), (
-            f"{name}: on one thread, update gives other weights the second time: draw from `rows.keys` alone"
+            f"{name}: on one thread, update gives different weights the second time: draw only from `rows.keys`"
         )
 
 
@@ -285,7 +285,7 @@ def _updated(learner: Learner, name: str) -> dict[str, Tensor]:
     for seed in range(UPDATES):
         for part, score in learner.update(small_rows(seed=seed), 0.05).items():
             finite = torch.isfinite(score.loss)
-            assert finite and score.count >= 0, f"{name}: an update scores {part} as {score.loss} of {score.count}"
+            assert finite and score.count >= 0, f"{name}: an update gives {part} the loss {score.loss} of {score.count}"
     return learner.named_tensors()
 
 
@@ -293,12 +293,13 @@ def saved_heads_are_the_same_when_loaded(backbone: str, objectives: Objectives) 
     learner = small_learner(backbone, objectives).eval()
     with tokenizer_and_folder() as (tokenizer, folder):
         save_model(folder, learner, tokenizer, "")
+        write_manifest(folder, {})
         loaded = load_model(folder).learner
     tensors, back = learner.named_tensors(), loaded.named_tensors()
     lost = [key for key in tensors if key not in back or not torch.equal(back[key], tensors[key])]
     assert not lost and back.keys() == tensors.keys(), (
-        f"{_names(objectives)}: {lost or sorted(set(back) - set(tensors))} is not what was saved after loading: build "
-        "the head from the config alone"
+        f"{_names(objectives)}: {lost or sorted(set(back) - set(tensors))} differs after saving and loading: build the "
+        "head from the config alone"
     )
 
 
@@ -315,7 +316,7 @@ def _is_alive(gradient: Tensor | None) -> bool:
 
 
 def _has_gradients(learner: Learner, loss: Tensor) -> bool:
-    """Only one that updates the weights itself may do without."""
+    """Only a self-updating objective may have none."""
     assert loss.requires_grad or learner.updates_itself, (
         f"{_names(learner.objectives)}: the loss has no gradient: compute it from the encoder's vectors without "
         "torch.no_grad, or extend SelfUpdatingObjective"
@@ -338,7 +339,7 @@ OBJECTIVE_CHECKS: list[Check] = [
     objective_is_declared,
     fresh_weights_depend_on_the_seed_alone,
     preparing_is_repeatable,
-    dropout_is_all_that_is_random,  # before those that compare losses
+    dropout_is_all_that_is_random,  # before the checks that compare losses
     scores_are_sums_over_the_answers,
     gradients_reach_every_parameter,
     the_weight_of_the_recipe_counts,

@@ -1,9 +1,9 @@
-"""What the checks are run on: small models of any family, rows, and a task's examples.
+"""Inputs of the checks: small models of any family, rows, and a task's examples.
 
 In: names of the catalog. Out: configs, learners, rows and examples that take milliseconds.
 
-Notable choice: nothing here knows a family, an objective or a task. A config takes from `SMALL` the values of the
-fields that it has and accepts, and keeps its defaults for the rest.
+Notable choice: nothing here is specific to a family, an objective or a task. A config gets from `SMALL` the values of
+the fields that it has and accepts, and keeps its defaults for the rest.
 
 Shapes: T tokens, R rows.
 """
@@ -54,12 +54,12 @@ SMALL: dict[str, Any] = {
     "pooler": True,
 }
 SMALL_TASK: dict[str, Any] = {"labels": ["a", "b", "c"], "max_length": 12, "beam_size": 2}
-ENTITY_LABELS = ["O", "B-x", "I-x"]  # of a task whose config has `entities`
+ENTITY_LABELS = ["O", "B-x", "I-x"]  # for a task whose config has `entities`
 MORE_WORDS = (0, 3, 7, 12, 45)  # added to the texts of an example: the last does not fit into a row
 
 
 def small_config(name: str, **options: Any) -> Any:
-    """The config of a backbone with small values; dropout is off unless the options say otherwise."""
+    """The config of a backbone with small values; dropout is off unless the options set it."""
     kind = catalog.find("backbones", name).Config
     no_dropout = dict.fromkeys(dropout_fields(kind), 0.0)
     values = {key: value for key, value in (SMALL | no_dropout | options).items() if key in kind.model_fields}
@@ -71,7 +71,7 @@ def small_config(name: str, **options: Any) -> Any:
             refused = {str(one["loc"][0]) for one in error.errors() if one["loc"]} or ours
             assert refused & ours, (
                 f"{name}: {kind.__name__} cannot be built from {values} and its defaults ({error.errors()[0]['msg']}): "
-                "give every field a default, and let the defaults fit together"
+                "give every field a default, and make the defaults consistent"
             )
             values = {key: value for key, value in values.items() if key not in refused & ours}
 
@@ -81,7 +81,7 @@ def dropout_fields(config: type[BaseModel]) -> list[str]:
 
 
 def with_dropout(name: str, rate: float) -> dict[str, float]:
-    """Options that switch on every dropout that a backbone has."""
+    """Options that set every dropout rate of a backbone."""
     return dict.fromkeys(dropout_fields(catalog.find("backbones", name).Config), rate)
 
 
@@ -92,7 +92,7 @@ def fresh_backbone(name: str, seed: int = 0, **options: Any) -> Backbone:
 
 
 def small_backbone(name: str, **options: Any) -> Backbone:
-    """A backbone that could be in the middle of its training."""
+    """A backbone as in the middle of training."""
     backbone = fresh_backbone(name, **options)
     backbone.attach_tokenizer(TOKENIZER)
     shake(backbone)
@@ -100,7 +100,7 @@ def small_backbone(name: str, **options: Any) -> Backbone:
 
 
 def small_learner(backbone: str, objectives: Mapping[str, Any], **options: Any) -> Learner:
-    """The same with objectives, given with their options."""
+    """The same with objectives, given by name with their options."""
     learner = fresh_learner(small_config(backbone, **options), objectives, seed=0)
     learner.attach_corpus(TOKENIZER, lambda: np.ones(SIZE, np.int64))
     shake(learner)
@@ -109,14 +109,14 @@ def small_learner(backbone: str, objectives: Mapping[str, Any], **options: Any) 
 
 @torch.no_grad()
 def shake(module: nn.Module) -> None:
-    """Moves all weights: biases and norms that start at 0 and 1 would hide mistakes."""
+    """Perturbs all weights: biases and norms that start at 0 and 1 would hide mistakes."""
     generator = torch.Generator().manual_seed(1)
     for parameter in module.parameters():
         parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
 
 
 def fits(backbone: str, objective: str) -> bool:
-    """Whether an objective can train a backbone; one that cannot raises a UserError that says why."""
+    """Whether an objective can train a backbone; one that cannot raises a UserError."""
     with contextlib.suppress(UserError):
         assemble(make_backbone(small_config(backbone)), {objective: {}})
         return True
@@ -128,7 +128,7 @@ def fitting(backbone: str) -> list[str]:
 
 
 def small_rows(longest: int = max(LENGTHS), seed: int = 0) -> Rows:
-    """[CLS] A [SEP] B [SEP] of random ordinary tokens, longest first, and answers for objectives that packers serve."""
+    """[CLS] A [SEP] B [SEP] of random ordinary tokens, longest first, with labels for objectives that need a packer."""
     source = np.random.default_rng(seed)
     lengths = tuple(min(length, longest) for length in LENGTHS)
     total = sum(lengths)
@@ -144,8 +144,8 @@ def small_rows(longest: int = max(LENGTHS), seed: int = 0) -> Rows:
 
 
 def _answered_by_packers() -> list[str]:
-    found = catalog.names("objectives")
-    return [name for name in found if catalog.find("objectives", name).needs.packing is not None]
+    names = catalog.names("objectives")
+    return [name for name in names if catalog.find("objectives", name).needs.packing is not None]
 
 
 def rows_for(backbone: Backbone) -> Rows:
@@ -153,7 +153,7 @@ def rows_for(backbone: Backbone) -> Rows:
 
 
 def batch_of(backbone: Backbone, rows: Rows) -> Batch:
-    """Rows with nothing hidden, as the backbone reads them."""
+    """Unmasked rows as a batch for the backbone."""
     return Learner(backbone, {}).batch(rows, TOKENIZER)
 
 
@@ -171,7 +171,7 @@ def small_task(name: str, config: Mapping[str, Any], longest: int) -> Task:
 
 
 def task_model(backbone: str, name: str, config: Mapping[str, Any]) -> tuple[TaskSetup, Learner]:
-    """A task, and a learner that could be in the middle of learning it."""
+    """A task, and a learner as in the middle of training it."""
     trained = small_backbone(backbone)
     setup = TaskSetup(small_task(name, config, trained.max_length), EncoderSettings())
     learner = task_learner(setup, trained, seed=0)
@@ -180,19 +180,19 @@ def task_model(backbone: str, name: str, config: Mapping[str, Any]) -> tuple[Tas
 
 
 def small_examples(task: Task) -> list[Any]:
-    """Examples without answers, of different lengths, made of what `usage.python` says that `predict` takes."""
+    """Examples without answers, of different lengths, made from the input of `predict` that `usage.python` shows."""
     try:
         given = ast.literal_eval(task.usage.python)
     except (ValueError, SyntaxError):
         raise AssertionError(
-            f"usage.python is {task.usage.python!r}, which is no Python literal: write what stands inside "
+            f"usage.python is {task.usage.python!r}, which is not a Python literal: write an input of "
             "`predict([...])`, such as '\"A text.\"'"
         ) from None
     return [task.example(_longer(given, number)) for number in MORE_WORDS]
 
 
 def _longer(given: Any, words: int) -> Any:
-    """The same with so many words after each text, no word twice."""
+    """The same with `words` more words after each text, no word twice."""
     if isinstance(given, str):
         return " ".join([given, *VOCABULARY[10 : 10 + words]])
     if isinstance(given, Mapping):

@@ -1,8 +1,8 @@
-"""What every task owes the rest: one check for each rule, `check(backbone, name, config, examples)`.
+"""The contract of tasks: one check per rule, `check(backbone, name, config, examples)`.
 
 In: the names of a backbone and a task, options of the task, and examples with their answers. Without such examples the
-checks take those that `usage.python` describes, which have no answers; what needs answers is then left out. Out:
-nothing, or an AssertionError that names the rule and what to do.
+checks use the one in `usage.python`, which has no answer, and skip what needs answers. Out: nothing, or an
+AssertionError that names the rule and what to do.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 from keel import catalog
 from keel.configs import TaskConfig
+from keel.folders import write_manifest
 from keel.hugging_face.folder import load_model, save_model
 from keel.interfaces import Objective, Task, Tokenizer
 from keel.learner.build import task_learner
@@ -47,17 +48,17 @@ def task_is_declared(backbone: str, name: str, config: Config, examples: Sequenc
     assert issubclass(kind.Config, TaskConfig), f"{name}: its Config must extend keel.configs.TaskConfig"
     called = kind.Config.model_fields["kind"].default
     assert catalog.name_of(str(called)) == catalog.name_of(name), (
-        f"{name}: the `kind` of its Config is {called!r}: give it the default '{catalog.name_of(name)}', by which "
-        "recipes and model folders find the class"
+        f"{name}: the `kind` of its Config is {called!r}: give it the default '{catalog.name_of(name)}', which "
+        "recipes and model folders use to find the class"
     )
     task = small_task(name, config, max(LENGTHS))
     assert isinstance(task.needs, TaskNeeds), f"{name}: `needs` must be a TaskNeeds"
     assert isinstance(task.usage, Usage), f"{name}: `usage` must be a Usage"
-    small_examples(task)  # which `usage.python` describes
+    small_examples(task)  # raises if `usage.python` is not valid
     objective = task.objective(small_backbone(backbone))
-    assert isinstance(objective, Objective), f"{name}: objective() must give a keel.interfaces.Objective"
+    assert isinstance(objective, Objective), f"{name}: objective() must return a keel.interfaces.Objective"
     assert objective.name == task.config.kind, (
-        f"{name}: the objective is called {objective.name!r}: call it as the task, '{task.config.kind}'"
+        f"{name}: the objective is called {objective.name!r}: give it the name of the task, '{task.config.kind}'"
     )
     again = task.replace(config={}, length=20)
     assert again.data.length == 20 and again.config == task.config, f"{name}: replace() loses its config or data"
@@ -70,10 +71,10 @@ def windows_are_rows_of_the_examples(backbone: str, name: str, config: Config, e
     for window in windows:
         assert 0 < len(window.ids) == len(window.segments) == len(window.special), (
             f"{name}: a window has {len(window.ids)} ids, {len(window.segments)} segments and {len(window.special)} "
-            "special: one of each for every token (`tokenizers.special_tokens.frame`)"
+            "special: give one of each per token (`tokenizers.special_tokens.frame`)"
         )
         assert len(window.ids) <= task.data.length, (
-            f"{name}: a window has {len(window.ids)} tokens, but data.length is {task.data.length}: truncate, or cut "
+            f"{name}: a window has {len(window.ids)} tokens, but data.length is {task.data.length}: truncate, or split "
             "into several windows"
         )
         lengths = {part: len(values) for part, values in window.token_answers.items()}
@@ -83,13 +84,13 @@ def windows_are_rows_of_the_examples(backbone: str, name: str, config: Config, e
     numbers = [window.example for window in windows]
     assert numbers == sorted(numbers), f"{name}: windows are not in the order of their examples: {numbers}"
     assert set(numbers) == set(range(len(given))), (
-        f"{name}: {len(given)} examples have windows for {sorted(set(numbers))}: give at least one for each, and its "
-        "number, from 0 on, in `Window.example`"
+        f"{name}: {len(given)} examples have windows for {sorted(set(numbers))}: give at least one for each, with its "
+        "index, from 0, in `Window.example`"
     )
     assert 0 < truncation.texts >= truncation.truncated_texts and truncation.tokens >= truncation.truncated_tokens, (
         f"{name}: the truncation {truncation} does not add up: count all texts and tokens, and those that did not fit"
     )
-    assert task.windows(given, TOKENIZER)[1] == truncation, f"{name}: windows are not the same the second time"
+    assert task.windows(given, TOKENIZER)[1] == truncation, f"{name}: windows() differs the second time"
 
 
 def every_example_has_an_answer(backbone: str, name: str, config: Config, examples: Sequence[Any]) -> None:
@@ -102,17 +103,17 @@ def every_example_has_an_answer(backbone: str, name: str, config: Config, exampl
     counts = batch.targets.get(f"{setup.kind}.counts")
     wanted = len(windows) if counts is None else sum(counts)
     assert counts is None or (isinstance(counts, tuple) and len(counts) == len(windows)), (
-        f"{name}: '{setup.kind}.counts' must be a tuple with a number for each row"
+        f"{name}: '{setup.kind}.counts' must be a tuple with one number per row"
     )
     assert len(predicted) == wanted, (
-        f"{name}: predict gives {len(predicted)} outputs for {wanted}: one for each row, or as many as prepare says in "
-        f"'{setup.kind}.counts'"
+        f"{name}: predict gives {len(predicted)} outputs for {wanted}: return one per row, or as many as prepare lists "
+        f"in '{setup.kind}.counts'"
     )
     answers = _answers(setup.task, learner, given)
     assert len(answers) == len(given) and all(isinstance(answer, dict) for answer in answers), (
-        f"{name}: {len(answers)} answers for {len(given)} examples: give a dict for each, in order"
+        f"{name}: {len(answers)} answers for {len(given)} examples: return a dict for each, in order"
     )
-    assert alike(answers, _answers(setup.task, learner, given)), f"{name}: asked again, it gives other answers"
+    assert alike(answers, _answers(setup.task, learner, given)), f"{name}: the second time, answers are different"
 
 
 def answers_do_not_depend_on_company(backbone: str, name: str, config: Config, examples: Sequence[Any]) -> None:
@@ -122,7 +123,7 @@ def answers_do_not_depend_on_company(backbone: str, name: str, config: Config, e
     for number, example in enumerate(given):
         (alone,) = _answers(setup.task, learner, [example])
         assert alike(together[number], alone), (
-            f"{name}: the answer of example {number} is {_short(together[number])} among others, but {_short(alone)} "
+            f"{name}: the answer to example {number} is {_short(together[number])} among others, but {_short(alone)} "
             "alone: combine only the outputs of its own windows (`Window.example`)"
         )
 
@@ -138,8 +139,8 @@ def vectors_it_does_not_read_may_be_left_out(backbone: str, name: str, config: C
             for selected in (batch.selected, None)
         )
     assert close(some, all_of_them, 1e-4), (
-        f"{name}: predictions change when the backbone leaves out the vectors that `needs.vectors` does not name: "
-        "declare 'all', or list every place in '<name>.places'"
+        f"{name}: predictions change when the backbone skips the vectors that `needs.vectors` does not include: "
+        "declare 'all', or list every token in '<name>.places'"
     )
 
 
@@ -149,13 +150,14 @@ def fresh_heads_depend_on_the_seed_alone(backbone: str, name: str, config: Confi
     one, other = (task_learner(setup, trained, seed=1).named_tensors() for _ in range(2))
     drawn = [key for key in one if not torch.equal(one[key], other[key])]
     assert not drawn, (
-        f"{name}: the fresh weights of {drawn} are random whatever the seed: set them in the objective's init_weights "
-        "from the generator it is given"
+        f"{name}: the initial weights of {drawn} do not depend on the seed alone: set them in the objective's "
+        "init_weights using the given generator"
     )
 
 
 def the_loss_teaches_the_head(backbone: str, name: str, config: Config, examples: Sequence[Any]) -> None:
-    """And the losses of several examples add up. Left out where examples without answers have no valid targets."""
+    """Gradients reach head and encoder, and the losses of several examples add up. Skipped for examples without answers
+    if these have no valid targets."""
     setup, learner = task_model(backbone, name, config)
     windows, _ = setup.task.windows(list(examples) or small_examples(setup.task), TOKENIZER)
     batch = learner.prepare(to_rows(windows), TOKENIZER)
@@ -163,7 +165,7 @@ def the_loss_teaches_the_head(backbone: str, name: str, config: Config, examples
         return
     scores, counts = learner(batch), answer_counts(batch)
     assert set(scores) == set(counts) == {setup.kind}, (
-        f"{name}: scores {sorted(scores)} and answers for {sorted(counts)}: both must be called '{setup.kind}'"
+        f"{name}: scores {sorted(scores)} and answers for {sorted(counts)}: both must be named '{setup.kind}'"
     )
     score = scores[setup.kind]
     assert score.loss.shape == () and torch.isfinite(score.loss), (
@@ -175,13 +177,13 @@ def the_loss_teaches_the_head(backbone: str, name: str, config: Config, examples
     if not learner.objectives[setup.kind].needs.whole_batch:
         alone = sum(_loss(learner, part) for part in _by_example(windows))
         assert math.isclose(float(score.loss.detach()), alone, rel_tol=1e-4, abs_tol=1e-5), (
-            f"{name}: the loss of all examples is {float(score.loss.detach())}, the sum of each one's {alone}: give "
-            "sums, not means; if examples need each other, declare needs.whole_batch"
+            f"{name}: the loss of all examples is {float(score.loss.detach())}, but their losses sum to {alone}: "
+            "return sums, not means; if examples depend on each other, declare needs.whole_batch"
         )
 
 
 def _can_be_scored(batch: Batch, name: str) -> bool:
-    """An answer below 0 is one that is not known."""
+    """A negative answer is an unknown one."""
     answers = batch.targets.get(f"{name}.answers")
     return answers is None or answers.is_floating_point() or bool((answers >= 0).all())
 
@@ -197,10 +199,10 @@ def _gradients_arrive(name: str, learner: Learner) -> None:
 
 
 def _by_example(windows: Sequence[Window]) -> list[list[Window]]:
-    found: dict[int, list[Window]] = {}
+    examples: dict[int, list[Window]] = {}
     for window in windows:
-        found.setdefault(window.example, []).append(window)
-    return list(found.values())
+        examples.setdefault(window.example, []).append(window)
+    return list(examples.values())
 
 
 def _loss(learner: Learner, windows: Sequence[Window]) -> float:
@@ -216,10 +218,10 @@ def answers_can_be_judged(backbone: str, name: str, config: Config, examples: Se
     setup, learner = task_model(backbone, name, config)
     judged = setup.task.judge(examples, _answers(setup.task, learner, examples))
     assert judged.primary in judged.metrics, (
-        f"{name}: judge gives the metrics {sorted(judged.metrics)}, but the primary one is '{judged.primary}'"
+        f"{name}: judge returns the metrics {sorted(judged.metrics)}, but the primary one is '{judged.primary}'"
     )
     assert all(isinstance(value, float) for value in judged.metrics.values()), f"{name}: metrics must be floats"
-    assert len(judged.gold) == len(examples), f"{name}: {len(judged.gold)} right answers for {len(examples)} examples"
+    assert len(judged.gold) == len(examples), f"{name}: {len(judged.gold)} gold answers for {len(examples)} examples"
     assert all(isinstance(part, Table | Plot) for part in judged.details()), f"{name}: details must be Tables and Plots"
 
 
@@ -229,16 +231,17 @@ def saved_task_answers_the_same_when_loaded(backbone: str, name: str, config: Co
     with tokenizer_and_folder() as (tokenizer, folder):
         learner.backbone.attach_tokenizer(tokenizer)
         save_model(folder, learner, tokenizer, "", setup)
+        write_manifest(folder, {})
         loaded = load_model(folder)
-    assert loaded.task is not None, f"{name}: a saved model has forgotten its task"
+    assert loaded.task is not None, f"{name}: a loaded model has no task"
     tensors, back = learner.named_tensors(), loaded.learner.named_tensors()
     lost = [key for key in tensors if key not in back or not torch.equal(back[key], tensors[key])]
-    assert not lost, f"{name}: {lost} is not what was saved after loading: build the head from the config alone"
+    assert not lost, f"{name}: {lost} differs after saving and loading: build the head from the config alone"
     before = _answers(setup.task, learner, given, tokenizer)
     after = _answers(loaded.task, loaded.learner, given, tokenizer)
     assert alike(before, after), (
-        f"{name}: a loaded model answers {_short(after)} instead of {_short(before)}: keep whatever answers need in "
-        "the task's Config, as plain data"
+        f"{name}: a loaded model answers {_short(after)} instead of {_short(before)}: keep everything that answers "
+        "need in the task's Config, as plain data"
     )
 
 

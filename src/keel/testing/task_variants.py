@@ -1,4 +1,4 @@
-"""Options of the built-in tasks that run other code than the defaults do. A task without an entry has its defaults."""
+"""Options of the built-in tasks that exercise code beyond the defaults. A task without an entry gets its defaults."""
 
 from __future__ import annotations
 

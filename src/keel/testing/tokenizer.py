@@ -1,7 +1,7 @@
-"""A complete little tokenizer for tests: words between white space, hashed to 65 ids.
+"""A minimal tokenizer for tests: splits at white space and hashes words to 65 ids.
 
 In: texts. Out: ids from 5 to 69; 0 to 4 are the special tokens. The words `w5` to `w69` have the ids they name, so
-`encode` undoes `decode`.
+`encode` inverts `decode`.
 """
 
 from __future__ import annotations

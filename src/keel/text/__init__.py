@@ -1,1 +1,1 @@
-"""Reads files into documents, records and sentences. Knows nothing of tokens."""
+"""Reads files into documents, records and sentences. Independent of tokenizers."""

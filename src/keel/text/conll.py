@@ -8,7 +8,7 @@ Notable choices
   ideographic space is a word in many Chinese corpora.
 - A column counted from the end refers to the most common width of the file, and lines of another width are rejected:
   otherwise the last column of a truncated line would be taken for its tag.
-- One bad line rejects its whole sentence: with a word missing, the tags of its neighbours would mean something else.
+- One bad line rejects its sentence: without that word, the tags of its neighbours would mean something else.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def _places(path: Path, lines: list[str], wanted: dict[str, int]) -> tuple[dict[
     least = max(len(wanted), *map(abs, wanted.values()))
     enough = {width: count for width, count in widths.items() if width >= least}
     if not enough:
-        raise UserError(f"{path}: columns {_listed(wanted)} are wanted; its widest line has {max(widths)}")
+        raise UserError(f"{path}: columns {_listed(wanted)} are needed; its widest line has {max(widths)}")
     usual = max(enough, key=lambda width: (enough[width], width))
     places = {role: column if column > 0 else usual + 1 + column for role, column in wanted.items()}
     if len(set(places.values())) < len(places):
-        raise UserError(f"{path}: {_listed(wanted)} mean the same column; give word and tag a column each")
+        raise UserError(f"{path}: {_listed(wanted)} are the same column; give word and tag a column each")
     return places, usual if min(wanted.values()) < 0 else 0
 
 

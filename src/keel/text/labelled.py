@@ -1,4 +1,4 @@
-"""The `data` section of a fine-tuning recipe: which columns hold what, how long rows are, what happens to long texts.
+"""The `data` section of a fine-tuning recipe: columns, the length of rows, and the treatment of long texts.
 
 In: the section and a labelled file. Out: the records of the file, or an error that lists its columns.
 
@@ -34,7 +34,7 @@ class LabelledData(Options):
     long: LongText = LongText()
     text: str | None = Field(None, description="column of the text: a name, or a number in a file without header")
     pair: str | None = Field(None, description="column of the second text, if there are two")
-    label: str | None = Field(None, description="column of the answer")
+    label: str | None = Field(None, description="column of the label")
     choices: list[str] | None = Field(None, description="columns of the choices, for multiple choice")
 
 

@@ -1,4 +1,4 @@
-"""Which tokens to keep of a text that is longer than a row.
+"""Selects the tokens to keep of a text that is longer than a row.
 
 In: the number of tokens of a text and the number that fit. Out: the positions of the tokens in each row.
 
@@ -27,7 +27,7 @@ SHORT_HEAD, LONG_HEAD, LONG_FROM = 128, 256, 800
 class LongText(Options):
     strategy: Literal["head", "tail", "head-tail", "windows"] = "head"
     head: int | None = Field(None, ge=0, description="tokens of the head in head-tail; null: as in the paper")
-    overlap: float = Field(0.25, ge=0, lt=1, description="share of a window that the next one repeats")
+    overlap: float = Field(0.25, ge=0, lt=1, description="fraction of a window that the next one repeats")
 
     def places(self, length: int, room: int) -> list[np.ndarray]:
         """The positions of the kept tokens, one array per row. A text that fits is one row, whatever the strategy."""

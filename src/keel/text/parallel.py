@@ -3,8 +3,8 @@
 In: `train.en,train.de` (line n of one translates line n of the other; each also .gz), or one .tsv, .csv or .jsonl with
 a column for each side. Out: pairs, and the rows that cannot be used with their reasons.
 
-Notable choice: two files of different length are refused as a whole. A missing line shifts all lines after it, and
-every pair from there on would teach a wrong translation.
+Notable choice: two files of different length are rejected entirely. A missing line shifts all lines after it, and every
+pair from there on would be a wrong translation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads documents from files: .txt, .jsonl, .csv and .tsv, each also .gz.
 
 In: files, folders, globs. Out: `Piece`s of documents in the order of the files, with bounded memory, and for every
-document that cannot be read a piece that says why (`kind: detail`). Nothing is dropped silently.
+document that cannot be read a piece with the reason (`kind: detail`). Nothing is dropped silently.
 
 .txt       one document per file, per line, or per paragraph (separated by blank lines), of any length. A file that is
            given by its name may also end in a language code: train.en
@@ -11,7 +11,7 @@ document that cannot be read a piece that says why (`kind: detail`). Nothing is 
 
 Notable choices
 - Bytes are decoded document by document, so invalid UTF-8 rejects one document and not the rest of the file.
-- Where a long document is cut into pieces depends on its text alone, not on how it was read: same text, same pieces.
+- Where a long document is split into pieces depends on its text only, not on how it was read: same text, same pieces.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _suffix(path: Path) -> str:
 
 
 def _kind(path: Path) -> str:
-    """The suffix that says how to read the file, without .gz; empty if Keel does not read it."""
+    """The suffix that determines how to read the file, without .gz; empty if Keel does not read it."""
     suffix = _suffix(path)
     return ".txt" if suffix in LANGUAGE_SUFFIXES else suffix if suffix in SUFFIXES else ""
 
@@ -215,7 +215,7 @@ def _read_parts(source: TextSource, parts: Iterator[tuple[int, bytes, bool]]) ->
 
 
 class _LongDocument:
-    """A document that arrives in parts: decoded incrementally and buffered until a whole piece is complete."""
+    """A document that arrives in parts: decoded incrementally and buffered until a piece is complete."""
 
     def __init__(self, source: TextSource, ordinal: int, offset: int) -> None:
         self.source = source
@@ -278,7 +278,7 @@ def _cut(text: str) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# .jsonl, .csv, .tsv: records, parsed as a whole: (offset, text, reason to reject it)
+# .jsonl, .csv, .tsv: records, each parsed in one piece: (offset, text, reason to reject it)
 
 
 def _read_records(source: TextSource, records: Iterator[tuple[int, str, str]]) -> Iterator[Piece]:

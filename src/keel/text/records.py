@@ -4,9 +4,9 @@ In: the lines of a file. Out: (offset of the record, its text, reason to reject 
 reason is empty.
 
 Notable choices
-- A record is parsed as a whole. One larger than RECORD_BYTES is rejected, because parsing takes several times its size
-  in memory. After a row that is too long (for example because of an unclosed quote), reading continues with the next
-  line.
+- A record is parsed in one piece. One larger than RECORD_BYTES is rejected, because parsing takes several times its
+  size in memory. After a row that is too long (for example because of an unclosed quote), reading continues with the
+  next line.
 - Tables are decoded with invalid bytes kept as lone surrogates, so that an invalid byte rejects its row and does not
   stop the parser.
 """

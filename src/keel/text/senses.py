@@ -45,7 +45,7 @@ def _occurrence(fields: dict[str, Any]) -> tuple[Occurrence | None, str]:
         return None, "no text, or no sense"
     bounds = [fields["start"], fields["end"]]
     if any(isinstance(bound, bool) or not str(bound).isdecimal() for bound in bounds):
-        return None, "start and end must be whole numbers"
+        return None, "start and end must be integers"
     start, end = map(int, bounds)
     if not start < end <= len(text):
         return None, f"characters {start} to {end} are not in a text of {len(text)}"

@@ -32,7 +32,7 @@ class Question:
     question: str
     context: str
     answers: list[tuple[str, int]]  # text, where it begins in the context; empty if impossible or not known
-    impossible: bool  # the file says that the context does not contain the answer
+    impossible: bool  # marked as unanswerable from the context
     repaired: bool  # an answer was not at its `answer_start` and was found elsewhere
     dropped: list[str] = field(default_factory=list)  # answers that do not occur in the context
 
@@ -128,14 +128,14 @@ def _question(file: str, context: str, entry: Any, labelled: bool) -> Question:
 def _answers(listed: Any) -> list[tuple[str, int]]:
     """The answers that have a text: some files mark impossible questions by an empty one."""
     if not isinstance(listed, list | None):
-        raise UnusableRecord(f"'answers' is no list but a {type(listed).__name__}")
+        raise UnusableRecord(f"'answers' is not a list but a {type(listed).__name__}")
     answers = []
     for answer in listed or []:
         match answer:
             case {"text": str(text), "answer_start": int(start)}:
                 answers.append((text, start))
             case _:
-                raise UnusableRecord("an answer without a string 'text' and a whole number 'answer_start'")
+                raise UnusableRecord("an answer without a string 'text' and an integer 'answer_start'")
     return [(text, start) for text, start in answers if text.strip()]
 
 

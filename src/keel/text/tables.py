@@ -1,17 +1,18 @@
 """Reads labelled tables: .csv, .tsv, .jsonl, and .txt for texts without labels; each also .gz.
 
 In: a file, and for each role ("text", "pair", "label", ...) the column that holds it. Out: the records, and for every
-row that cannot be used a `Rejected` that says where and why. Problems with the file as a whole raise `UserError`.
+row that cannot be used a `Rejected` with its position and the reason. Problems that affect the entire file raise
+`UserError`.
 
 .csv    the excel dialect; quoted fields may contain newlines
 .tsv    no quoting at all
 .jsonl  columns are keys; values keep their JSON types
-.txt    one text per line, where only the text is wanted
+.txt    one text per line, if only the text is needed
 
 A column is a name in the header row; a number counts from 1 and means there is no header row.
 
 Notable choices
-- Files are read whole, unlike in `readers`: labelled data fits in memory.
+- Files are read into memory entirely, unlike in `readers`: labelled data fits.
 - .csv is parsed strictly, and after a malformed row parsing continues with the line after the one where that row began.
   An unclosed quote therefore loses only its own line; a lenient parser would pair it with the next quote, however far
   away, and give one text the label of another.
@@ -113,7 +114,7 @@ def separate(rows: Iterable[T | Rejected]) -> tuple[list[T], list[Rejected]]:
 
 
 def kind_of(path: Path) -> str:
-    """The suffix that says how to read the file, without .gz."""
+    """The suffix that determines how to read the file, without .gz."""
     return (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
 
 
@@ -125,7 +126,7 @@ def check_file(path: Path, kinds: Sequence[str] = ()) -> None:
         neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         raise UserError(f"{path}: no such file; check the path.{near(path.name, neighbours)}")
     if kinds and kind_of(path) not in kinds:
-        raise UserError(f"{path}: not a kind of file that is read here; give one of {', '.join(kinds)} (also with .gz)")
+        raise UserError(f"{path}: not a supported kind of file here; give one of {', '.join(kinds)} (also with .gz)")
 
 
 def read_bytes(path: Path, kinds: Sequence[str] = ()) -> bytes:
@@ -136,7 +137,7 @@ def read_bytes(path: Path, kinds: Sequence[str] = ()) -> bytes:
     except Unreadable as unreadable:
         raise UserError(f"{path}: {unreadable}") from None
     if not data.strip():
-        raise UserError(f"{path}: there is nothing in this file; give one that holds at least one row")
+        raise UserError(f"{path}: the file is empty; give one with at least one row")
     return data
 
 
@@ -294,7 +295,7 @@ def _tsv_rows(lines: list[str]) -> Iterator[_Row]:
 
 
 class _Feed:
-    """Lines for csv.reader, with a position that can be moved back. Not a generator: it must continue after its end."""
+    """Lines for csv.reader, with a position that can be moved back. Not a generator: it must go on after raising."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -331,4 +332,4 @@ def _malformed(error: str, first: int, last: int) -> str:
         return "unclosed quote: it begins in this row and never ends"
     if "expected after" in error and last > first:
         return f"unclosed quote: it begins in this row, and the next one, in line {last}, does not end a field"
-    return f"malformed row: {error.partition(' - ')[0]}"  # the rest is advice to programmers
+    return f"malformed row: {error.partition(' - ')[0]}"  # the rest is advice for programmers

@@ -49,8 +49,8 @@ class VectorFile:
     doubled: int  # rows that were skipped because their word has a vector already
 
 
-def write_vectors(path: Path, words: Sequence[str], vectors: np.ndarray, binary: bool) -> None:
-    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
+def write_vectors(path: Path, words: Sequence[str], vectors: np.ndarray, binary: bool, packed: bool = False) -> None:
+    with gzip.open(path, "wb") if packed else path.open("wb") as file:
         file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
         for word, vector in zip(words, vectors, strict=True):
             if binary:
@@ -65,7 +65,7 @@ def read_vectors(path: Path) -> VectorFile:
         count, width, start = _header(path, content)
         # A value takes at least two bytes, and so does a word: a wrong count must not allocate all memory.
         if count * (2 * width + 2) > len(content) - start + 1:
-            raise UserError(f"{path}: ends too early for the {count:,} words of {width:,} values that line 1 promises")
+            raise UserError(f"{path}: too short for the {count:,} words of {width:,} values that line 1 declares")
         rows = np.empty((count, width), np.float32)
         words = (_read_text if _is_text(content, start, width) else _read_binary)(path, content, start, rows)
     first = sorted({word: number for number, word in reversed(list(enumerate(words)))}.values())  # row of each word
@@ -121,7 +121,7 @@ def _read_text(path: Path, content: Content, start: int, rows: np.ndarray) -> li
         end = content.find(b"\n", start)
         word, *values = content[start : end if end >= 0 else len(content)].split() or [b""]
         if not word:
-            raise UserError(f"{where}: no word, though line 1 promises {count:,} of them; {number:,} were read")
+            raise UserError(f"{where}: no word, though line 1 declares {count:,} of them; {number:,} were read")
         if len(values) != width:
             raise UserError(f"{where}: expected a word and {width} numbers, as line 1 says, but found {len(values)}")
         try:
@@ -161,4 +161,4 @@ def _read_binary(path: Path, content: Content, start: int, rows: np.ndarray) -> 
 
 def _check_end(path: Path, content: Content, start: int, count: int) -> None:
     if content[start:].strip():
-        raise UserError(f"{path}: continues after the {count:,} words that line 1 promises; correct that number")
+        raise UserError(f"{path}: continues after the {count:,} words that line 1 declares; correct that number")

@@ -6,8 +6,8 @@ those among them that also occur inside a word and therefore need a `##` entry.
 Notable choices
 - The library can collect the alphabet itself, but it numbers the `##` characters in the order of a randomly seeded hash
   map, and these numbers break ties between merges of equal frequency: two runs over the same text gave two
-  vocabularies. Passing the whole alphabet in a fixed order makes training deterministic, at the price of one more cheap
-  pass over the text.
+  vocabularies. Passing the complete alphabet in a fixed order makes training deterministic, at the price of one more
+  cheap pass over the text.
 - Counting here also guarantees the requested size: the library lets a large alphabet exceed it.
 """
 
@@ -29,12 +29,12 @@ class Alphabet:
     characters: list[str]  # by code point
     inside: list[str]  # those that also occur after the first character of a word
     left_out: int  # distinct characters that were too rare, or for which there was no room
-    covered: float  # share of all characters of the text that are in the alphabet
+    covered: float  # fraction of the text's characters that are in the alphabet
     crowded: bool  # whether characters were left out for lack of room
 
 
 def blocks(texts: Iterable[str]) -> Iterator[str]:
-    """Joins short texts into blocks of at least BLOCK_CHARACTERS: numpy takes as long for a line as for a page.
+    """Joins short texts into blocks of at least BLOCK_CHARACTERS, because a numpy call on a short text is all overhead.
 
     Not `batching.groups`: a block must reach that size, because `learn_words` uses the first one as a sample.
     """

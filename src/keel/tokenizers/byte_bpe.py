@@ -38,7 +38,7 @@ class ByteBpe(LibraryTokenizer):
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         roles = next((roles for roles in (ROBERTA, BERT, GPT) if roles["cls"] in vocabulary), None)
         if roles is None:
-            raise UserError("the vocabulary has neither <s>, [CLS] nor <|endoftext|>; Keel cannot frame texts with it")
+            raise UserError("the vocabulary has none of <s>, [CLS] and <|endoftext|>, one of which must begin a text")
         super().__init__(tokenizer, {role: token for role, token in roles.items() if token in vocabulary})
         self.between = 2 if roles is ROBERTA else 1
         self._decoder = decoders.ByteLevel()
@@ -55,7 +55,7 @@ class ByteBpe(LibraryTokenizer):
     def train(texts: Iterable[str], size: int = 30522, min_frequency: int = 2) -> ByteBpe:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         if size <= len(ROBERTA) + len(alphabet):
-            raise UserError(f"a vocabulary of {size} has no room beside 256 bytes and {len(ROBERTA)} special tokens")
+            raise UserError(f"a vocabulary of {size} has no room besides 256 bytes and {len(ROBERTA)} special tokens")
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         # "Special" only because that gives them the first ids, in this order.
@@ -90,7 +90,7 @@ def _read(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[st
             continue
         parts = line.split(" ")
         if len(parts) != 2 or any(token not in ids for token in (*parts, "".join(parts))):
-            raise UserError(f"{merges}, line {number}: not a pair of tokens whose sum is in {vocabulary.name}")
+            raise UserError(f"{merges}, line {number}: not a pair of tokens whose merge is in {vocabulary.name}")
         pairs.append((parts[0], parts[1]))
     for token in ROBERTA.values():  # GPT-2's files have <|endoftext|> and need none of these
         if "<|endoftext|>" not in ids and token not in ids:

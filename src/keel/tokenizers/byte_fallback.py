@@ -25,7 +25,7 @@ from keel.tokenizers.library import LibraryTokenizer, frame_as_bert
 
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 BYTES = [f"<0x{number:02X}>" for number in range(256)]
-CHARACTERS_SHARE = 0.75  # maximum share of the vocabulary for single characters
+CHARACTERS_SHARE = 0.75  # maximum fraction of the vocabulary for single characters
 CHINESE = "[" + "".join(f"\\x{{{first:X}}}-\\x{{{last:X}}}" for first, last in CHINESE_BLOCKS) + "]"
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]|\s"
 
@@ -43,7 +43,7 @@ class ByteFallback(LibraryTokenizer):
     def train(texts: Iterable[str], size: int = 30522, min_frequency: int = 2) -> ByteFallback:
         fixed = [*ROLES.values(), *BYTES]
         if size <= len(fixed):
-            raise UserError(f"a vocabulary of {size} has no room beside 256 bytes and {len(ROLES)} special tokens")
+            raise UserError(f"a vocabulary of {size} has no room besides 256 bytes and {len(ROLES)} special tokens")
         if isinstance(texts, Iterator):
             texts = list(texts)
         counts: Counter[str] = Counter()

@@ -1,11 +1,11 @@
-"""What the tokenizers library does to single characters, tried once per distinct character.
+"""Determines how the tokenizers library treats each character, with one trial per distinct character.
 
 In: code points. Out: whether a character is part of the word around it, and what normalisation turns it into.
 
 Notable choices
-- BERT's normaliser and pre-tokenizer look at one character at a time, so trying each character between two letters
-  reveals their whole behaviour. No rules of Unicode are repeated here, so none can diverge from the library's.
-- Characters are arrays of code points, so that numpy can process whole blocks of text.
+- BERT's normaliser and pre-tokenizer process one character at a time, so trying each character between two letters
+  determines their behaviour completely. No Unicode rules are repeated here, so none can diverge from the library's.
+- Characters are arrays of code points, so that numpy can process large blocks of text.
 """
 
 from __future__ import annotations

@@ -10,10 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from keel.console import say
 from keel.errors import UserError
+from keel.folders import MANIFEST, SealedFiles
 from keel.tokenizers.byte_bpe import PAIRS_OF_FILES, ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
-from keel.tokenizers.library import LibraryTokenizer, check_ids, parse_tokenizer, verify_tokenizer_folder
+from keel.tokenizers.library import MADE_BY, LibraryTokenizer, check_ids, parse_tokenizer, tokenizer_files
 from keel.tokenizers.unigram import MODEL_FILE, Unigram
 from keel.tokenizers.whole_words import WholeWords
 from keel.tokenizers.wordpiece import NO_PIECES, WordPiece
@@ -22,18 +24,29 @@ from keel.tokenizers.wordpiece import NO_PIECES, WordPiece
 def open_tokenizer(path: str | Path) -> LibraryTokenizer:
     path = Path(path)
     if path.is_dir():
-        verify_tokenizer_folder(path)
-        if (path / "tokenizer.json").is_file():
-            return _open_json(path / "tokenizer.json")
-        if any((path / vocabulary).is_file() for vocabulary, _ in PAIRS_OF_FILES):
+        files = tokenizer_files(path)
+        _note_missing_manifest(files)
+        if content := files.find("tokenizer.json"):
+            return _open_json(content)
+        if any(files.find(vocabulary) for vocabulary, _ in PAIRS_OF_FILES):
             return ByteBpe.read(path)
-        if (path / MODEL_FILE).is_file():
-            return Unigram.read(path / MODEL_FILE)
+        if model := files.find(MODEL_FILE):
+            return Unigram.read(model)
     elif path.suffix == ".json" and path.is_file():
         return _open_json(path)
     elif path.name == MODEL_FILE and path.is_file():
         return Unigram.read(path)
     return WordPiece.load(path)
+
+
+def _note_missing_manifest(files: SealedFiles) -> None:
+    """Says so where Keel wrote a tokenizer folder; one in a model or a corpus is covered by the manifest there."""
+    config = files.find("tokenizer_config.json")
+    covered = files.names is not None or (files.folder.parent / MANIFEST).is_file()
+    if covered or config is None or files.find("config.json"):
+        return
+    if f'"{next(iter(MADE_BY))}"' in config.read_text(encoding="utf-8", errors="replace"):
+        say(f"keel: {files.folder}: its {MANIFEST} is missing, so its files cannot be verified")
 
 
 def _open_json(path: Path) -> LibraryTokenizer:

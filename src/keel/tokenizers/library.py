@@ -1,6 +1,7 @@
-"""What all tokenizers share: a tokenizer of the `tokenizers` library, with its special tokens known by role.
+"""Base class of all tokenizers: wraps one of the `tokenizers` library and maps roles to special tokens.
 
-In: the library's tokenizer and the spelling of each role. Out: `interfaces.Tokenizer`, and which tokens start a word.
+In: the library's tokenizer and the special token of each role. Out: `interfaces.Tokenizer`, and which tokens start a
+word.
 
 Notable choices
 - The library computes every id, as it does in `transformers`, so the ids are equal.
@@ -22,22 +23,23 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 from keel.batching import groups
 from keel.errors import UserError
-from keel.folders import MANIFEST, verify_folder
+from keel.folders import SealedFiles, system_errors
 
 PART_CHARACTERS = 1_000_000  # encoded at once, to bound memory
 ABSENT = -1  # the id of a role that a vocabulary does not have
+MADE_BY = {"made_by": "keel"}  # in tokenizer_config.json: a folder that should have a manifest
 NOTHING, LETTER, DIGIT, OTHER = range(4)  # kinds of characters
 
 
 class LibraryTokenizer:
-    """`roles`: the spelling of cls, sep, mask, pad and unk."""
+    """`roles`: the special tokens for cls, sep, mask, pad and unk."""
 
     kind: str
     between = 1  # separators between two texts
     lowercase = False
     strips_accents = False
-    whole_words = False  # whether every token is a whole word
-    open = False  # whether words without an entry get ids, for a model that reads spellings (whole_words.py)
+    whole_words = False  # whether every token is a word
+    open = False  # whether out-of-vocabulary words get ids, for a model that reads spellings (whole_words.py)
 
     def __init__(self, tokenizer: Tokenizer, roles: Mapping[str, str]) -> None:
         tokenizer.no_truncation()
@@ -64,12 +66,12 @@ class LibraryTokenizer:
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of one text, and the characters [start, end) of the text that each stands for."""
+        """The ids of one text, and the character span [start, end) of each."""
         try:
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
             raise _not_text([text]) from None
-        # The space before a word may be part of its token, but not of the text it stands for.
+        # The space before a word may be part of its token, but not of its span.
         return encoding.ids, [(a + 1, b) if b - a > 1 and text[a] == " " else (a, b) for a, b in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -85,7 +87,7 @@ class LibraryTokenizer:
         return text.replace("[MASK]", self.token(self.mask))
 
     def shown(self, id: int) -> str:
-        """The token as a person reads it: its text, as far as it has whole characters."""
+        """The token as readable text."""
         return self.vocabulary[id]
 
     def knows(self, character: str) -> bool:
@@ -93,7 +95,7 @@ class LibraryTokenizer:
         return True
 
     def word_starts(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Which tokens start a word, as far as the tokens themselves show."""
+        """Which tokens start a word, as far as the tokens alone can tell."""
         if not rows:
             return []
         led, first, last = self._edges()
@@ -126,17 +128,18 @@ class LibraryTokenizer:
         """Writes the files that `transformers` and Keel open."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self._tokenizer.save(str(folder / "tokenizer.json"), pretty=True)
+        with system_errors(folder / "tokenizer.json"):
+            self._tokenizer.save(str(folder / "tokenizer.json"), pretty=True)
         names = {f"{role}_token": spelling for role, spelling in self.roles.items()}
-        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512} | names
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
+        config |= MADE_BY | names
         (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
         (folder / "special_tokens_map.json").write_text(json.dumps(names, indent=2), encoding="utf-8")
 
 
-def verify_tokenizer_folder(path: Path) -> None:
-    """Checks the SHA-256 sums of a folder; not of a model, whose gigabytes of weights are verified when loaded."""
-    if (path / MANIFEST).is_file() and not any(path.glob("*.safetensors")):
-        verify_folder(path)
+def tokenizer_files(path: Path) -> SealedFiles:
+    """The files of a folder, verified except for the weights, which are large and verified when they are loaded."""
+    return SealedFiles(path, lambda name: not name.endswith(".safetensors"))
 
 
 def _kind(character: str) -> int:
@@ -151,7 +154,7 @@ def parse_tokenizer(content: dict[str, Any], path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the library raises bare Exception for every error
-        raise UserError(f"{path}: the tokenizers library refuses it ({error}); restore it from a copy") from None
+        raise UserError(f"{path}: the tokenizers library rejects it ({error}); restore it from a copy") from None
 
 
 def check_ids(vocabulary: Mapping[str, int], path: Path) -> None:
@@ -179,5 +182,5 @@ def _not_text(texts: Sequence[str]) -> UserError:
                 f"text {number + 1}: character {error.start} is half a surrogate pair; the text is not Unicode"
             )
         except AttributeError:
-            return UserError(f"text {number + 1}: a {type(text).__name__} where a string was expected")
+            return UserError(f"text {number + 1}: expected a string, found {type(text).__name__}")
     return UserError("the texts cannot be tokenised; give strings")

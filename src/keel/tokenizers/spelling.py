@@ -58,7 +58,7 @@ def grams(word: str, least: int, most: int, buckets: int) -> list[int]:
     numbers = []
     for size in range(least, most + 1):
         for start in range(len(marked) - size + 1):
-            if 0 < size < len(marked):  # the whole word has a vector of its own
+            if 0 < size < len(marked):  # the complete word has a vector of its own
                 numbers.append(_hash(marked[start : start + size].encode(errors="replace")) % buckets)
     return numbers
 

@@ -3,8 +3,8 @@
 In: a `spiece.model`, or a tokenizer.json with a Unigram model. Out: ids equal to those of the sentencepiece library
 itself (versions of `transformers` differ on symbols that a model defines, and on "9,").
 
-Notable choice: a spiece.model is a protocol buffer of which three fields matter (pieces, their scores, the
-normalisation table), so the few lines that parse its wire format are here, instead of two more dependencies.
+Notable choice: a spiece.model is a protocol buffer of which only three fields matter (pieces, their scores, the
+normalisation table), so its wire format is parsed here in a few lines instead of with two more dependencies.
 
 Papers: Kudo 2018 (arXiv:1804.10959); Lan et al. 2019 (arXiv:1909.11942).
 """

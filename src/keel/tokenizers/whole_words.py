@@ -1,4 +1,4 @@
-"""Whole words: one entry for each frequent word, [UNK] for all others. For word2vec, fastText and ELMo.
+"""Word-level tokenizer: one entry for each frequent word, [UNK] for all others. For word2vec, fastText and ELMo.
 
 In: texts to count, or a folder written here. Out: one id for each word or punctuation mark, normalised and split as in
 BERT.
@@ -6,9 +6,9 @@ BERT.
 Notable choices
 - This is WordPiece without pieces: a word without an entry cannot be assembled, so it is [UNK]. Everything else
   (normalisation, special tokens, offsets, the word cache) is the same code.
-- A model that reads spellings can use words without an entry: an `open` tokenizer gives each of them an id beyond the
-  vocabulary, which is valid as long as the tokenizer object and is never saved.
-- Chinese is written without spaces. If a substantial share of the texts is Chinese, a segmenter splits it into words
+- A model that reads spellings can use out-of-vocabulary words: an `open` tokenizer gives each of them an id beyond the
+  vocabulary, which is valid for the lifetime of the tokenizer object and is never saved.
+- Chinese is written without spaces. If a substantial part of the texts is Chinese, a segmenter splits it into words
   first (extra `zh`); otherwise a Chinese character is a word by itself, as in BERT, and no segmenter is needed.
 """
 
@@ -81,7 +81,7 @@ def learn_words(
 ) -> WholeWords:
     """Learns the `size` most frequent words that occur at least `min_frequency` times. `texts` is read once."""
     if size <= len(SPECIAL):
-        raise UserError(f"a vocabulary of {size} has no room beside the {len(SPECIAL)} special tokens; ask for more")
+        raise UserError(f"a vocabulary of {size} has no room besides the {len(SPECIAL)} special tokens; increase it")
     parts = blocks(texts)
     first = next(parts, "")
     segmented = _needs_segmenting(first)
@@ -104,7 +104,7 @@ def from_list(words: Sequence[str], lowercase: bool) -> WholeWords:
     """A vocabulary of these words, in this order, after the special tokens. Accents are kept."""
     vocabulary = {token: id for id, token in enumerate([*SPECIAL, *words])}
     if len(vocabulary) < len(SPECIAL) + len(words):
-        raise UserError("a word is named twice, or like a special token")
+        raise UserError("a word occurs twice, or is spelt like a special token; remove it")
     return WholeWords(assemble(vocabulary, lowercase, False, not _needs_segmenting(" ".join(words)), NO_PIECES))
 
 

@@ -60,7 +60,7 @@ class WordCache:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def _encode_words(self, words: list[str]) -> list[list[int]]:
-        """The ids of each word, encoded as one text: the overhead of the library per text is that of many words."""
+        """The ids of each word, encoded together: the library's overhead per text equals that of many words."""
         ids = self._encode_by_library([" ".join(words)])[0]
         starts = np.flatnonzero(~self._continues[ids]).tolist() if ids else []
         if len(starts) != len(words) or not words:  # normalisation deleted some word

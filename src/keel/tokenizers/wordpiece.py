@@ -26,13 +26,15 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from keel.errors import UserError
+from keel.folders import system_errors
 from keel.tokenizers.alphabet import Alphabet, find
 from keel.tokenizers.library import (
+    MADE_BY,
     LibraryTokenizer,
     check_ids,
     frame_as_bert,
     parse_tokenizer,
-    verify_tokenizer_folder,
+    tokenizer_files,
 )
 from keel.tokenizers.word_cache import WordCache
 
@@ -64,11 +66,11 @@ class WordPiece(LibraryTokenizer):
         """Opens a folder with tokenizer.json, a folder with vocab.txt, or a vocab.txt."""
         path = Path(path)
         if path.is_dir():
-            verify_tokenizer_folder(path)
-            if (path / "tokenizer.json").is_file():
-                return WordPiece(_read_json(path / "tokenizer.json"))
-            if (path / "vocab.txt").is_file():
-                return WordPiece(_read_vocabulary(path / "vocab.txt"))
+            files = tokenizer_files(path)
+            if content := files.find("tokenizer.json"):
+                return WordPiece(_read_json(content))
+            if vocabulary := files.find("vocab.txt"):
+                return WordPiece(_read_vocabulary(vocabulary))
             raise UserError(
                 f"{path}: holds neither tokenizer.json nor vocab.txt; give a folder made by `tokenizer train`"
             )
@@ -111,8 +113,10 @@ class WordPiece(LibraryTokenizer):
             "tokenize_chinese_chars": self.normalisation["handle_chinese_chars"],
             "strip_accents": self.normalisation["strip_accents"],
             "model_max_length": 512,
+            **MADE_BY,
         }
-        self._tokenizer.save(str(folder / "tokenizer.json"), pretty=True)
+        with system_errors(folder / "tokenizer.json"):
+            self._tokenizer.save(str(folder / "tokenizer.json"), pretty=True)
         (folder / "vocab.txt").write_bytes("".join(f"{token}\n" for token in self.vocabulary).encode())
         (folder / "tokenizer_config.json").write_text(json.dumps(config | names, indent=2), encoding="utf-8")
         (folder / "special_tokens_map.json").write_text(json.dumps(names, indent=2), encoding="utf-8")
@@ -151,7 +155,7 @@ def learn(
     `min_frequency` times are left out.
     """
     if size <= len(SPECIAL):
-        raise UserError(f"a vocabulary of {size} has no room beside the {len(SPECIAL)} special tokens; ask for more")
+        raise UserError(f"a vocabulary of {size} has no room besides the {len(SPECIAL)} special tokens; increase it")
     if isinstance(texts, Iterator):
         texts = list(texts)
     tokenizer = assemble({}, lowercase, strip_accents)

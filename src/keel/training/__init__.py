@@ -1,1 +1,1 @@
-"""The one loop, and what it needs: optimizer groups, schedules, precision, progress."""
+"""The training loop and its parts: optimizer groups, schedules, precision, checkpoints, progress."""

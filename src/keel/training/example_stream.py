@@ -1,4 +1,4 @@
-"""The rows of each fine-tuning step: whole examples, in an order that is a function of seed and epoch.
+"""The rows of each fine-tuning step: all windows of its examples, in an order that is a function of seed and epoch.
 
 In: a task's windows in the order of their examples. Out: for the loop, the micro-batches of the next step.
 """
@@ -17,7 +17,7 @@ from keel.randomness import Draw, mix
 from keel.training.settings import FinetuneSettings
 from keel.values import Rows, TaskNeeds, Window
 
-MICRO_BATCH_TOKENS = 8192  # of a training step that are computed at once, at most
+MICRO_BATCH_TOKENS = 8192  # maximum number of tokens computed at once
 POOL = 20  # steps whose examples are sorted by length together
 
 
@@ -50,7 +50,7 @@ class ExampleStream:
         return self._group(order, epoch) if self.needs.group_by_length else order
 
     def _group(self, order: np.ndarray, epoch: int) -> np.ndarray:
-        """Sorted by length within pools of some steps; then the steps are shuffled. The last, short one stays last."""
+        """Sorted by length within pools of some steps; then the steps are shuffled, except an incomplete last one."""
         pool = POOL * self.batch
         pools = (order[start : start + pool] for start in range(0, len(order), pool))
         ordered = np.concatenate([np.array(sorted(part.tolist(), key=self._length)) for part in pools])
@@ -60,13 +60,13 @@ class ExampleStream:
         return np.concatenate([steps.ravel(), ordered[full * self.batch :]])
 
     def _length(self, example: int) -> tuple[int, int]:
-        """Of an example's windows, and of their answers."""
+        """The tokens in an example's windows, and in their answers."""
         windows = [self.windows[place] for place in self.of_example[example]]
         answers = sum(np.size(answer) for window in windows for answer in window.answers.values())
         return sum(len(window.ids) for window in windows), answers
 
     def _bounded(self, examples: Sequence[int]) -> Iterator[list[int]]:
-        """The windows of these examples, at most about MICRO_BATCH_TOKENS at a time: long texts have many."""
+        """The windows of these examples, in groups of at most about MICRO_BATCH_TOKENS: long texts have many."""
         units = [self.of_example[example] for example in examples]
         if not self.needs.keep_together:
             units = [[place] for unit in units for place in unit]

@@ -1,17 +1,17 @@
-"""The one loop: takes rows, computes gradients, updates, logs, evaluates, saves; until steps or time are used up.
+"""The training loop: computes gradients, updates the weights, logs, evaluates and saves, until the last step or the end
+of the time budget.
 
 In: a `Run` (learner, optimizer, source of rows, settings, hooks). Out: the run's state after its last step.
 
 Notable choices
 - Everything random in a step is a function of (seed, step, micro-batch): a run that resumes from a saved state repeats
-  exactly what it would have done. Thread count is part of that promise and is kept by the caller.
-- A step is computed in a fixed number of micro-batches whose gradients are summed in order, several of them at once
-  where the recipe says so (`micro_batches.py`); losses are divided by the step's answers, not the micro-batch's, so
-  their number does not change what is minimised.
-- A signal interrupts a step that has not yet touched the weights: saving starts at once (where micro-batches run in
-  parallel, as soon as those at work are done), and the step is repeated by the resumed run. Only the update itself is
-  never interrupted.
-- A loss or gradient that is not finite never updates the weights; too many in a row end the run.
+  exactly what it would have done. This requires the same number of threads, which the caller restores.
+- A step accumulates the gradients of a fixed number of micro-batches in order; the recipe may have several computed in
+  parallel (`micro_batches.py`). Losses are divided by the number of answers in the step, not in the micro-batch, so the
+  number of micro-batches does not change the training loss.
+- A signal interrupts a step before its weight update: the checkpoint is saved at once (with parallel micro-batches, as
+  soon as those in progress are done), and the resumed run repeats the step. Only the update is never interrupted.
+- A step whose loss or gradient is not finite does not update the weights; too many in a row end the run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Cursors = dict[str, Cursor]
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is. With the weights and the optimizer's tensors, all it takes to go on."""
+    """The progress of a run: all that is needed to resume it, besides the weights and the optimizer state."""
 
     step: int = 0
     tokens: int = 0
@@ -54,7 +54,7 @@ class State:
 
 @dataclass(kw_only=True)
 class Run:
-    """What the loop needs of a run."""
+    """Everything that the loop needs."""
 
     learner: Learner
     optimizer: torch.optim.Optimizer
@@ -74,7 +74,7 @@ class Run:
 
 
 class Timer:
-    """The run's clock and its plan: progress through steps, or through the wall-clock budget."""
+    """Measures progress: the fraction of the steps, or of the wall-clock budget."""
 
     def __init__(self, run: Run) -> None:
         self.budget = seconds(run.settings.budget) if run.settings.budget else None
@@ -83,25 +83,25 @@ class Timer:
         self.began = run.began - run.state.elapsed
         self.step_seconds = 0.0
         self.tokens_per_second = 0.0
-        self.noted = 0  # steps
+        self.noted = 0  # steps timed so far
         self.saving_seconds = 1.0
-        self.evaluation_seconds: float | None = None  # of the last one
+        self.evaluation_seconds: float | None = None  # of the last evaluation
         self.reached = 0.0
-        # Opening the corpus counts in the budget, but must not use up the warm-up.
+        # Opening the corpus counts towards the budget, but must not use up the warm-up.
         self.opening = 0.0 if run.state.step else self.elapsed()
 
     def elapsed(self) -> float:
         return time.monotonic() - self.began
 
     def usable(self) -> float:
-        """The budget less what the last evaluation and save will take."""
+        """The budget minus the expected time of the final evaluation and save."""
         assert self.budget
         return max(0.2 * self.budget, self.budget - 1.2 * self._evaluation() - 2.0 * self.saving_seconds - 1.0)
 
     def _evaluation(self) -> float:
-        """As long as the one before; until there is one, it is taken for a forward pass, a third of a step's cost.
+        """Expected seconds of an evaluation: as the last one; before the first, estimated from the training speed.
 
-        The first step is several times as long as others, for it wakes up everything: it tells nothing."""
+        The first step is left out of the estimate: one-time initialisation makes it several times as long as others."""
         if self.evaluation_seconds is not None:
             return self.evaluation_seconds
         return self.evaluation_tokens / (2.5 * self.tokens_per_second) if self.noted > 1 else 0.0
@@ -110,7 +110,7 @@ class Timer:
         if not self.budget:
             return min(1.0, step / self.steps)
         now = (self.elapsed() - self.opening) / max(1e-9, self.usable() - self.opening)
-        self.reached = max(self.reached, min(1.0, now))  # more time than was thought does not turn it back
+        self.reached = max(self.reached, min(1.0, now))  # does not decrease when the usable time is estimated anew
         return self.reached
 
     def finished(self, step: int) -> bool:
@@ -119,7 +119,7 @@ class Timer:
         return step >= self.steps
 
     def has_time_to_evaluate(self, step: int) -> bool:
-        """Also for the last one, which has its time kept for it."""
+        """Whether an evaluation now leaves enough time for the final one."""
         if self.budget:
             return self.elapsed() + self.step_seconds + self._evaluation() < self.usable()
         return not self.finished(step)
@@ -134,7 +134,7 @@ class Timer:
 
 
 def train(run: Run) -> tuple[State, bool]:
-    """Runs to the end, or until asked to stop; either way the state is saved. True: it was asked to stop."""
+    """Trains to the end, or until a stop is requested, and saves the state. Returns it, and whether it was stopped."""
     timer, means, saver, state = Timer(run), RunningMeans(), Saver(run), run.state
     with StopRequest().listening() as stop:
         while not stop.asked and not timer.finished(state.step):
@@ -179,7 +179,7 @@ def train(run: Run) -> tuple[State, bool]:
 
 
 def _evaluate(run: Run, stop: StopRequest, state: State, progress: float) -> bool:
-    """Logs the held-out figures. False: interrupted, for the evaluation of a large model outlasts any patience."""
+    """Logs the held-out metrics; False: interrupted. Evaluating a large model takes too long to wait for."""
     try:
         with stop.interruptible():
             figures = run.evaluate()
@@ -190,7 +190,7 @@ def _evaluate(run: Run, stop: StopRequest, state: State, progress: float) -> boo
 
 
 class Saver:
-    """Saves every so many steps or minutes, and never the same step twice."""
+    """Saves every `checkpoint_steps` or `checkpoint_minutes`, and never the same step twice."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -205,7 +205,7 @@ class Saver:
         )
 
     def save(self, state: State, ended: bool = False) -> float:
-        """Returns the seconds it took. `ended`: the last evaluation may have settled something more to be saved."""
+        """Returns the seconds it took. `ended`: saves again, because the final evaluation may have tuned the task."""
         began = time.monotonic()
         if state.step != self.step or not state.step or ended:
             self.run.save(state)
@@ -214,21 +214,21 @@ class Saver:
 
 
 def _line(state: State, progress: float) -> dict[str, Any]:
-    """What every log line begins with."""
+    """The keys that every log line begins with."""
     elapsed, progress = round(state.elapsed, 3), round(progress, 6)
     return {"step": state.step, "elapsed": elapsed, "progress": progress, "tokens": state.tokens}
 
 
 def _hopeless(state: State) -> UserError:
     return UserError(
-        f"the loss has not been finite for {HOPELESS} steps (now step {state.step}); the weights were not touched. "
-        "Lower training.learning_rate, or look for damaged weights given with --init"
+        f"the loss has not been finite for {HOPELESS} steps (now step {state.step}); the weights were not updated. "
+        "Lower training.learning_rate, or check the weights given with --init"
     )
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one step found: (loss, correct, count) by objective, as sums."""
+    """The results of one step: sums of (loss, correct, count) by objective."""
 
     scores: dict[str, tuple[float, float, int]]
     norm: float
@@ -242,7 +242,7 @@ class Measured:
 
 
 def _gradients(run: Run, state: State, progress: float) -> Measured:
-    """Forward and backward over the step's micro-batches; touches nothing but gradients."""
+    """Forward and backward pass over the step's micro-batches; changes nothing but gradients."""
     run.optimizer.zero_grad(set_to_none=True)
     parts, cursors = run.source(progress, state.cursors)
     batches = [run.learner.prepare(rows, run.tokenizer, run.device) for rows in parts]
@@ -277,14 +277,14 @@ def _gradients(run: Run, state: State, progress: float) -> Measured:
 
 
 def _padding_share(lengths: tuple[int, ...], device: torch.device) -> float:
-    """How much of the attention's work is padding on this device."""
+    """The share of padding in the attention kernels of this device."""
     if device.type == "cpu" or not lengths:
         return 0.0
     return 1.0 - sum(lengths) / (len(lengths) * max(lengths))
 
 
 def _self_update(run: Run, state: State, progress: float, rate: float) -> Measured:
-    """A step of objectives that update the weights themselves; half a step could not be undone."""
+    """A step of objectives that update the weights themselves. Not interruptible: half a step cannot be undone."""
     parts, cursors = run.source(progress, state.cursors)
     sums: dict[str, tuple[float, float, int]] = {}
     for rows in parts:
@@ -294,12 +294,12 @@ def _self_update(run: Run, state: State, progress: float, rate: float) -> Measur
 
 
 def _right(score: Score) -> Tensor:
-    """How many answers were right; NaN where there is no right and wrong."""
+    """The number of correct answers; NaN where answers are not simply right or wrong."""
     return score.loss.new_tensor(math.nan) if score.correct is None else score.correct.to(score.loss.dtype)
 
 
 def weighted_sum(scores: dict[str, Score], counts: dict[str, int]) -> Tensor:
-    """What training minimises: the weighted sum of the scores' means over all answers of a step."""
+    """The training loss: the weighted sum of the objectives' mean losses over all answers of a step."""
     terms = [score.loss * (score.weight / max(1, counts[name])) for name, score in scores.items()]
     return torch.stack(terms).sum()
 
@@ -350,14 +350,14 @@ def summarise(sums: dict[str, tuple[float, float, int]]) -> dict[str, float]:
         means[f"{name}.loss"] = loss / max(1, count)
         if not math.isnan(correct):
             means[f"{name}.accuracy"] = correct / max(1, count)
-    if not means:  # no step was finite: no loss is not a loss of 0
+    if not means:  # no step was finite: report no loss instead of 0
         return means
     return {"loss": sum(v for k, v in means.items() if k.endswith(".loss")), **means}
 
 
 @torch.no_grad()
 def evaluate(learner: Learner, batches: list[Batch]) -> dict[str, float]:
-    """The same figures as in training, on fixed batches, without dropout and always in fp32."""
+    """The same metrics as in training, on fixed batches, without dropout and always in fp32."""
     learner.eval()
     sums: dict[str, tuple[float, float, int]] = {}
     for batch in batches:

@@ -1,11 +1,12 @@
-"""The gradients of a step's micro-batches, summed in order, several of them computed at once on a CPU.
+"""Gradient accumulation over the micro-batches of a step, several of them computed in parallel on a CPU.
 
-In: a function that gives a micro-batch's loss. Out: gradients in the parameters.
+In: a function that computes a micro-batch's loss. Out: gradients in the parameters.
 
 Notable choices
-- How many are computed at once is the recipe's (`training.parallel_micro_batches`), for each needs memory of its own.
-- Gradients are added in the order of the micro-batches, whichever is ready first, and each draws its dropout by itself
-  (`layers/dropout.py`): in parallel gives the same bits as one after the other with as many threads for each.
+- How many run in parallel is set by the recipe (`training.parallel_micro_batches`), because each needs its own memory.
+- Gradients are added in the order of the micro-batches, whichever is ready first, and each micro-batch has its own
+  dropout seed (`layers/dropout.py`): the result is bit-identical to computing them one after the other with as many
+  threads each.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LossOf = Callable[[int], tuple[Tensor, Any]]
 
 
 def add_gradients(learner: nn.Module, loss_of: LossOf, count: int, at_once: int, device: torch.device) -> Iterator[Any]:
-    """`loss_of(number)` gives a micro-batch's loss and something to report, which is passed on in their order."""
+    """`loss_of(number)` returns a micro-batch's loss and a value to report; the values are yielded in order."""
     if at_once > 1:
         at_once = min(at_once, count, most_at_once(device))
     if at_once == 1:
@@ -41,7 +42,7 @@ def add_gradients(learner: nn.Module, loss_of: LossOf, count: int, at_once: int,
         for parameter, gradient in zip(parameters, more, strict=True):
             if gradient is None:
                 continue
-            if parameter.grad is None:  # a copy: two parameters may have been given one tensor, of any strides
+            if parameter.grad is None:  # a copy: autograd may return one tensor for two parameters, with any strides
                 parameter.grad = torch.empty_like(parameter).copy_(gradient)
             else:
                 parameter.grad.add_(gradient)

@@ -1,8 +1,8 @@
-"""The optimizer of a run: one from `optimizers/` for the layers' matrices or for everything, AdamW for the rest; with
-the usual exclusions (biases and norms do not decay). And its state under the parameters' own names.
+"""The optimizer of a run: one from `optimizers/` for the layers' matrices or for everything, AdamW for the rest,
+without weight decay for biases and norms. Also saves and restores the optimizer state by parameter name.
 
-In: a learner, settings, and shares of the learning rate where parameters differ. Out: the optimizer; its state as
-plain tensors for `state.safetensors`, and back.
+In: a learner, settings, and learning-rate multipliers of some parameters. Out: the optimizer; its state as plain
+tensors for `state.safetensors`, and back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make_optimizer(
     scales: Mapping[nn.Parameter, float] | None = None,
     precision: str = "fp32",
 ) -> torch.optim.Optimizer:
-    """Groups by decay and by share of the learning rate (`scale`; the loop multiplies it in). A share of 0 freezes."""
+    """Groups parameters by weight decay and learning-rate multiplier (`scale`, applied by the loop; 0 freezes)."""
     kind, rest = catalog.find("optimizers", settings.optimizer), catalog.find("optimizers", "adamw")
     stacks = _stacks(learner) if kind.matrices_only else {}
     groups: dict[tuple[int, bool, float], list[nn.Parameter]] = {}
@@ -50,7 +50,7 @@ def make_optimizer(
 
 
 def _stacks(learner: Learner) -> dict[Tensor, int]:
-    """The matrices of the layers, a translator's decoder included, with how many are stacked in each."""
+    """The weight matrices of the layers, including a translator's decoder, and how many are stacked in each."""
     stacks: dict[Tensor, int] = {}
     for part in _layers(learner):
         if isinstance(part, SelfAttention):
@@ -75,7 +75,7 @@ def _layers(learner: Learner) -> Iterator[nn.Module]:
 
 
 class Together(torch.optim.Optimizer):
-    """Optimizers that have parameters of their own, as one: the same groups, and one state."""
+    """Several optimizers of disjoint parameters as one, with all of their groups and one state."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         super().__init__([group for part in parts for group in part.param_groups], {})
@@ -89,7 +89,7 @@ class Together(torch.optim.Optimizer):
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, learner: nn.Module) -> dict[str, Tensor]:
-    """`<part>/<parameter>` for every parameter that has been updated."""
+    """Tensors named `<part>/<parameter>`, for every parameter that has been updated."""
     return {
         f"{part}/{name}": tensor.detach().cpu()
         for name, parameter in learner.named_parameters()

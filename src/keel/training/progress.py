@@ -1,16 +1,17 @@
-"""What a person sees while a run goes on: a bar on a terminal, a line now and then in a log. On stderr.
+"""Training progress on stderr: a bar on a terminal, lines at growing intervals in a log.
 
-In: one dictionary per step (the log line's keys plus `remaining` seconds). Out: loss, tokens/s, padding share, ETA.
+In: one dictionary per step (the log line's keys plus `remaining` seconds). Out: loss, tokens/s, padding, time left.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+
+from keel.console import Stderr, clean, say
 
 
 class TrainingProgress:
@@ -19,13 +20,14 @@ class TrainingProgress:
         self.last = 0.0
         self.pause = 2.0  # seconds between lines in a log; grows to a minute
         self.bar: Progress | None = None
-        if not quiet and sys.stderr.isatty():
+        stderr = Stderr()
+        if not quiet and stderr.isatty():
             columns = (
                 BarColumn(bar_width=24),
                 TextColumn("{task.percentage:>3.0f}%"),
                 TextColumn("{task.description}"),
             )
-            self.bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
+            self.bar = Progress(*columns, console=Console(file=cast(IO[str], stderr)), refresh_per_second=4)
             self.task = self.bar.add_task("starting", total=1.0)
             self.bar.start()
 
@@ -38,15 +40,15 @@ class TrainingProgress:
                 self.bar.update(self.task, completed=step["progress"], description=describe(step))
                 self.last = now
         elif now - self.last > self.pause:
-            print(f"{100 * step['progress']:5.1f}%  {describe(step)}", file=sys.stderr, flush=True)
+            say(f"{100 * step['progress']:5.1f}%  {describe(step)}")
             self.last, self.pause = now, min(60.0, self.pause * 1.5)
 
     def note(self, text: str) -> None:
-        """A line of its own above the bar."""
+        """Prints a line above the bar."""
         if self.bar:
-            self.bar.console.print(text, highlight=False, markup=False)
+            self.bar.console.print(clean(text), highlight=False, markup=False)
         elif not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            say(text)
 
     def close(self) -> None:
         if self.bar:

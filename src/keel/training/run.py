@@ -1,4 +1,4 @@
-"""One training run, whatever it learns: start or resume, train, save, and say how to resume if it was stopped.
+"""One run of pretraining or fine-tuning: starts or resumes, trains, saves, and prints how to resume if stopped.
 
 In: a `RunPlan` made by a stage. Out: the state after the last step, and everything in the run's folder.
 """
@@ -6,7 +6,6 @@ In: a `RunPlan` made by a stage. Out: the state after the last step, and everyth
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,16 +16,18 @@ import torch
 from torch import nn
 
 from keel import __version__
+from keel.console import say
 from keel.errors import Stopped, UserError
-from keel.folders import read_tensors
+from keel.folders import SealedFiles
 from keel.hugging_face.folder import load_model
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
 from keel.machine import default_threads, keep_freed_memory
+from keel.tensor_files import read_tensors
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
 from keel.training.optimizer import make_optimizer, restore_optimizer
-from keel.training.precision import settle_precision
+from keel.training.precision import choose_precision
 from keel.training.progress import TrainingProgress
 from keel.training.run_folder import Checkpoint, RunFolder
 from keel.training.settings import TrainingSettings
@@ -35,7 +36,7 @@ from keel.values import Rows
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What a stage asks of a run."""
+    """A run as a stage defines it."""
 
     verb: str
     learner: Learner
@@ -43,9 +44,9 @@ class RunPlan:
     settings: TrainingSettings
     source: Callable[[float, loop.Cursors], tuple[list[Rows], loop.Cursors]]
     evaluate: Callable[[], dict[str, float]]
-    data: str  # fingerprint of what is learned from
+    data: str  # fingerprint of the training data
     recipe_yaml: str
-    same_recipe: Callable[[Path], bool]  # whether the recipe beside a checkpoint is the one of this run
+    same_recipe: Callable[[Path], bool]  # whether a checkpoint's recipe is that of this run
     card: str
     opening: str
     resume_command: str
@@ -55,7 +56,7 @@ class RunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Where and how a run runs; none of it changes what is learned (but the number of threads, in the last bits)."""
+    """Where and how to run; none of it changes the results, except the number of threads, in the last bits."""
 
     out: str
     device: torch.device
@@ -66,7 +67,7 @@ class RunOptions:
 
 
 def run(plan: RunPlan, options: RunOptions) -> tuple[loop.State, RunFolder, dict[str, Any]]:
-    """Trains to the end. Raises `Stopped` if asked to stop, with everything saved."""
+    """Trains to the end. If a stop is requested, saves everything and raises `Stopped`."""
     folder = RunFolder(Path(options.out))
     with folder.locked(create=not options.resume):
         return _run(plan, folder, options)
@@ -84,7 +85,7 @@ def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[loop.St
     optimizer = make_optimizer(learner, settings, plan.scales, facts["precision"])
     if path is not None:
         learner.load_state_dict(load_model(path).learner.state_dict())
-        restore_optimizer(optimizer, learner, read_tensors(path, "state"))
+        restore_optimizer(optimizer, learner, read_tensors(SealedFiles(path), "state"))
     torch.set_num_threads(facts["threads"])
     keep_freed_memory()
     made_by = {"keel": plan.verb, **facts}
@@ -115,13 +116,13 @@ def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[loop.St
 
 
 def _facts(plan: RunPlan, options: RunOptions) -> dict[str, Any]:
-    """What is recorded with every checkpoint, and stays as it was when a run began."""
+    """Recorded with every checkpoint; a resumed run keeps the values it began with."""
     return {
         "data": plan.data,
         "keel_version": __version__,
         "torch": torch.__version__.split("+")[0],
         "threads": options.threads or default_threads(),
-        "precision": settle_precision(plan.settings.precision, options.device),
+        "precision": choose_precision(plan.settings.precision, options.device),
         "optimizer": plan.settings.optimizer,
     }
 
@@ -152,16 +153,16 @@ def _log(folder: RunFolder, progress: TrainingProgress, entry: dict[str, Any]) -
 def _find_checkpoint(
     folder: RunFolder, plan: RunPlan, facts: dict[str, Any], threads: int | None
 ) -> tuple[Path, loop.State, dict[str, Any]]:
-    """The newest checkpoint, if it is one of this run; with what is to stay as it was when the run began."""
+    """The newest checkpoint, checked to belong to this run; and the facts that a resumed run keeps."""
     path, state, saved = folder.latest()
     if saved["data"] != facts["data"]:
-        raise UserError(f"{folder.out} was trained on other data; resume with the one it began with")
+        raise UserError(f"{folder.out} was trained on other data; resume with the data it began with")
     if not plan.same_recipe(path / "recipe.yaml") or saved.get("optimizer", "adamw") != facts["optimizer"]:
         raise UserError(
-            f"{folder.out} was begun with another recipe; resume with --set and recipe unchanged ({path}/recipe.yaml)"
+            f"{folder.out} was started with another recipe; resume with the same recipe and --set ({path}/recipe.yaml)"
         )
     if threads and threads != saved["threads"]:
-        print(f"keel: the run began with {saved['threads']} threads; {threads} give other bits", file=sys.stderr)
+        say(f"keel: the run began with {saved['threads']} threads; {threads} change the last bits of the results")
         saved["threads"] = threads
     folder.forget_metrics_after(state.step)
     return path, state, {k: v for k, v in saved.items() if k != "keel"}

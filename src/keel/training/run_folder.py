@@ -1,14 +1,17 @@
 """The folder of a run: checkpoints while it runs, the model itself when it is done.
 
-    out/checkpoints/step-00001000/   a whole model folder + state.safetensors + run.json + recipe.yaml + manifest.json
+    out/checkpoints/step-00001000/   a model folder + state.safetensors + run.json + recipe.yaml + manifest.json
     out/metrics.jsonl, recipe.yaml   while running; config.json, model.safetensors, report.html, ... at the end
 
-In: the run's parts at a step. Out: a checkpoint that is whole or absent; the newest one, verified, to go on from.
+In: the state of a run at a step. Out: a checkpoint, written completely or not at all; the newest one, verified, to
+resume from.
 
 Notable choices
-- `state.safetensors` holds tensors only and `run.json` everything that depends on the clock, so equal runs give equal
-  bytes of weights and optimizer state.
-- The folder itself is locked while a run writes into it: the lock ends with the process and leaves nothing behind.
+- `state.safetensors` holds tensors only and `run.json` everything that depends on the clock, so identical runs
+  give byte-identical weights and optimizer states.
+- A checkpoint is never overwritten: if the final evaluation tunes the task (a threshold), a second one of the same step
+  is written, `step-00001000-final`. Older ones are removed only after the new one is complete and on disk.
+- Other folders beside the checkpoints (`step-00001000.bak`) are neither read nor removed.
 - The finished model is linked, not copied, from its last checkpoint: finishing needs no disk space.
 """
 
@@ -17,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -27,29 +29,26 @@ from typing import Any
 
 import torch
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # a module elsewhere
-
 from keel import folders
 from keel.corpus.stream import Cursor
 from keel.errors import UserError
 from keel.hugging_face.folder import save_model
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
+from keel.locks import LOCK, locked
+from keel.tensor_files import first_not_finite, write_tensors
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training.loop import State
 from keel.training.optimizer import optimizer_tensors
 
-GROWING = ("metrics.jsonl", "report.html")  # change when a finished run is made longer, so they have no sums
-BEGUN = ("checkpoints", "recipe.yaml", "metrics.jsonl")  # what a run begins with
-MODEL_FILES_ONLY_HERE = ("state.safetensors", "run.json")  # of no use to a finished model's reader
+BEGUN = ("checkpoints", "recipe.yaml", "metrics.jsonl", LOCK)  # what a run creates before its first checkpoint
+STEP = re.compile(r"step-\d{8}(-final)?")
+MODEL_FILES_ONLY_HERE = ("state.safetensors", "run.json")  # not needed to use a finished model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What is saved of a run at a step."""
+    """The parts of a run that are saved at a step."""
 
     learner: Learner
     optimizer: torch.optim.Optimizer
@@ -72,40 +71,28 @@ class RunFolder:
 
     def steps(self) -> list[Path]:
         """Checkpoints, oldest first."""
-        return sorted(p for p in self.checkpoints.glob("step-*") if p.is_dir())
+        return sorted(p for p in self.checkpoints.glob("step-*") if STEP.fullmatch(p.name) and p.is_dir())
 
     @contextlib.contextmanager
     def locked(self, create: bool) -> Iterator[None]:
-        """Keeps a second run out for as long as this one goes on, however it ends."""
+        """Keeps a second run out of the folder until this one ends, however it ends."""
         if create:
             self.out.mkdir(parents=True, exist_ok=True)
-        if fcntl is None or not self.out.is_dir():  # that there is nothing to resume is said elsewhere
+        if not self.out.is_dir():  # a missing folder is reported by `latest`
             yield
             return
-        handle = os.open(self.out, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise UserError(
-                f"{self.out}: another run is at work there; wait for its end, or choose another --out"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        try:
+        with locked(self.out):
             yield
-        finally:
-            os.close(handle)
 
     def check_new(self) -> None:
-        """Refuses to walk over another run, or over anything else."""
+        """Refuses to overwrite another run, or anything else."""
         if self.steps() or (self.checkpoints.is_dir() and (self.out / "config.json").exists()):
-            raise UserError(f"{self.out} already holds a run; add --resume to go on with it, or choose another --out")
+            raise UserError(f"{self.out} already contains a run; add --resume to continue it, or choose another --out")
         if not self._only_begun():
             folders.check_free(self.out)
 
     def _only_begun(self) -> bool:
-        """Whether all there is was left by a run that ended before its first checkpoint; the next takes its place."""
+        """Whether there are only files of a run that ended before its first checkpoint, which may be overwritten."""
         if not self.checkpoints.is_dir():
             return False
         left = [path.name for path in (*self.out.iterdir(), *self.checkpoints.iterdir())]
@@ -117,37 +104,49 @@ class RunFolder:
         folders.write_file(self.out / "recipe.yaml", recipe_yaml)
         self.metrics.write_text("")
 
-    def save(self, parts: Checkpoint, keep: int) -> Path:
-        """Writes a checkpoint and removes the oldest ones."""
-        target = self.checkpoints / f"step-{parts.state.step:08d}"
-        if not target.exists() or parts.setup:  # what a task fits at its last evaluation belongs to the last step
+    def save(self, parts: Checkpoint, keep: int) -> None:
+        """Writes a checkpoint, unless it exists, and removes the oldest ones."""
+        name = f"step-{parts.state.step:08d}"
+        saved = [path for path in self.steps() if path.name.startswith(name)]
+        target = self.checkpoints / (f"{name}-final" if saved else name)
+        if not saved or not _holds(saved[-1], parts.setup):
+            state = optimizer_tensors(parts.optimizer, parts.learner)
+            self._check_finite(parts, state)
             with self._disk_full_explained(), folders.write_folder(target, parts.facts) as folder:
                 save_model(folder, parts.learner, parts.tokenizer, parts.card, parts.setup)
-                folders.write_tensors(folder / "state.safetensors", optimizer_tensors(parts.optimizer, parts.learner))
+                write_tensors(folder / "state.safetensors", state)
                 (folder / "run.json").write_text(json.dumps({**asdict(parts.state), **parts.facts}, indent=2))
                 (folder / "recipe.yaml").write_text(parts.recipe_yaml, encoding="utf-8")
         for old in self.steps()[:-keep]:
             shutil.rmtree(old)
-        return target
+
+    def _check_finite(self, parts: Checkpoint, state: dict[str, torch.Tensor]) -> None:
+        name = first_not_finite(parts.learner.state_dict()) or first_not_finite(state)
+        if name:
+            raise UserError(
+                f"{self.out}: at step {parts.state.step:,} the tensor '{name}' has values that are not numbers (NaN or "
+                f"infinite), so nothing was saved; {self._intact()}. Lower training.learning_rate"
+            )
+
+    def _intact(self) -> str:
+        kept = self.steps()
+        return f"the previous checkpoint {kept[-1]} is intact" if kept else "there was no earlier checkpoint"
 
     @contextlib.contextmanager
     def _disk_full_explained(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # safetensors reports a full disk as an error of its own, with the text alone
-            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            if not full and not re.search(r"os error (28|122)\b", str(error)):
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            kept = self.steps()
-            intact = f"the previous checkpoint {kept[-1]} is intact" if kept else "there was no earlier checkpoint"
             raise UserError(
-                f"{self.out}: no space left on the disk for a checkpoint; {intact}. Free some space, then add --resume"
+                f"{self.out}: no space left on the disk for a checkpoint; {self._intact()}. Free some space, then add "
+                "--resume"
             ) from None
 
     def latest(self) -> tuple[Path, State, dict[str, Any]]:
-        """The newest checkpoint, verified. A damaged one is refused by name, and the last good one offered."""
-        for left in self.out.glob(f"**/{folders.TEMPORARY}*"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        """The newest checkpoint, verified. If it is damaged, the error names it and the last good one."""
+        folders.remove_temporary(self.out)
         steps = self.steps()
         if not steps:
             raise UserError(f"{self.out}: there is no checkpoint to resume from; start without --resume")
@@ -164,9 +163,7 @@ class RunFolder:
         for path in reversed(older):
             with contextlib.suppress(UserError):
                 folders.verify_folder(path)
-                return (
-                    f". The last good checkpoint is {path}: remove the damaged folder, and --resume goes on from there"
-                )
+                return f". The last good checkpoint is {path}: remove the damaged folder, and add --resume"
         return ". There is no earlier good checkpoint"
 
     def forget_metrics_after(self, step: int) -> None:
@@ -184,11 +181,31 @@ class RunFolder:
             file.write(json.dumps(entry) + "\n")
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """Makes `out` itself the model folder."""
-        last = self.steps()[-1]
-        (self.out / folders.MANIFEST).unlink(missing_ok=True)  # that of an earlier end does not fit what follows
-        for path in last.iterdir():
+        """Makes `out` itself the model folder. The manifest of an earlier end is kept until it is replaced: after a
+        crash in between, a mixture of both models fails its verification."""
+        folders.remove_temporary(self.out)
+        earlier = folders.read_manifest(self.out)["files"] if (self.out / folders.MANIFEST).exists() else {}
+        for path in sorted(self.steps()[-1].iterdir()):
+            target = self.out / path.name
             if path.name == folders.MANIFEST or path.name in MODEL_FILES_ONLY_HERE:
                 continue
-            folders.link_or_copy(path, self.out / path.name)
-        folders.write_manifest(self.out, facts, "*", leave_out=GROWING)
+            if path.name == "README.md" and target.exists():  # the user may have edited it
+                continue
+            self._check_ours(path, target, earlier)
+            folders.link_or_copy(path, target)
+        folders.write_manifest(self.out, facts, "*")
+
+    def _check_ours(self, path: Path, target: Path, earlier: dict[str, tuple[int, str]]) -> None:
+        """Refuses to replace a file that this run has not written."""
+        if not target.exists() or target.samefile(path) or path.name in BEGUN:
+            return
+        if earlier.get(path.name) != (target.stat().st_size, folders.sha256(target)):
+            raise UserError(f"{target}: was created by another program during the run; move it away, then add --resume")
+
+
+def _holds(checkpoint: Path, setup: TaskSetup | None) -> bool:
+    """Whether a checkpoint contains the task as it is now; the last evaluation may have tuned it."""
+    if setup is None:
+        return True
+    saved = folders.read_json(checkpoint / "config.json")["keel"]
+    return all(saved.get(key) == value for key, value in json.loads(json.dumps(setup.sections())).items())

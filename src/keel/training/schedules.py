@@ -11,9 +11,9 @@ from keel.training.settings import TrainingSettings
 
 
 def learning_rate(settings: TrainingSettings, progress: float) -> float:
-    """Linear warm-up, then decay to zero (linear, cosine), with the root of the steps (inverse-sqrt), or none.
+    """Linear warm-up, then decay: to zero (linear, cosine), with the inverse square root of progress, or none.
 
-    A run without warm-up has no first step to fall off from: inverse-sqrt then counts from its hundredth part."""
+    Without warm-up, inverse-sqrt begins to decay after the first 1 % of the run."""
     warmup = settings.warmup if settings.warmup < 1 else settings.warmup / settings.steps
     if progress < warmup:
         return settings.learning_rate * progress / warmup

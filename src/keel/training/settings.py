@@ -1,4 +1,4 @@
-"""The training section of a recipe: how long, how fast, how often saved. One set of keys for every run."""
+"""The `training` section of a recipe: duration, batch size, optimizer, learning-rate schedule, checkpoints."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 class TrainingSettings(Options):
     steps: int = Field(10_000, ge=1)
-    budget: str | None = Field(None, description="wall-clock such as 45m; replaces steps")
-    batch_tokens: int = Field(4096, ge=8, description="tokens in a step, of all its micro-batches")
-    micro_batches: int = Field(1, ge=1, description="parts a step is computed in; part of the result")
-    parallel_micro_batches: int = Field(
-        1, ge=1, description="micro-batches computed at once on a CPU, which share its threads and its memory"
+    budget: str | None = Field(None, description="wall-clock time such as 45m; replaces steps")
+    batch_tokens: int = Field(4096, ge=8, description="tokens per step, over all micro-batches")
+    micro_batches: int = Field(
+        1, ge=1, description="micro-batches per step (gradient accumulation); affects the results"
     )
-    optimizer: str = Field("adamw", description="adamw, or muon: orthogonal steps for the layers' matrices")
+    parallel_micro_batches: int = Field(
+        1, ge=1, description="micro-batches computed in parallel on a CPU; they share its threads and memory"
+    )
+    optimizer: str = Field("adamw", description="adamw, or muon: orthogonalised updates for the layers' matrices")
     learning_rate: float = Field(1e-3, gt=0)
-    warmup: float = Field(0.06, ge=0, description="share of the run if below 1, else steps")
+    warmup: float = Field(0.06, ge=0, description="fraction of the run if below 1, else steps")
     decay: Literal["linear", "cosine", "constant", "inverse-sqrt"] = "linear"
     weight_decay: float = Field(0.01, ge=0)
     beta1: float = Field(0.9, ge=0, lt=1)
@@ -38,7 +40,7 @@ class TrainingSettings(Options):
     evaluation_tokens: int = Field(65_536, ge=256)
     checkpoint_steps: int = Field(1000, ge=1)
     checkpoint_minutes: float = Field(10.0, gt=0)
-    keep_checkpoints: int = Field(2, ge=1, description="how many, newest first")
+    keep_checkpoints: int = Field(2, ge=1, description="number of newest checkpoints to keep")
 
     @field_validator("optimizer")
     @classmethod
@@ -58,7 +60,7 @@ class TrainingSettings(Options):
     def _warmup_fits(self) -> TrainingSettings:
         if self.warmup >= 1 and self.budget:
             raise ValueError(
-                f"training.warmup is {self.warmup} steps, but a budget has no fixed number: give a share below 1"
+                f"training.warmup is {self.warmup} steps, but a budget sets no number of steps: give a fraction below 1"
             )
         if self.warmup >= 1 and self.warmup >= self.steps:
             raise ValueError(
@@ -68,25 +70,25 @@ class TrainingSettings(Options):
 
 
 class FinetuneSettings(TrainingSettings):
-    """The same keys; the length is counted in passes over the rows, and a step in rows."""
+    """The same keys, but the duration is given in epochs, and the batch size in examples."""
 
-    epochs: float | None = Field(3.0, gt=0, description="passes over the training rows; null: training.steps")
-    examples: int | None = Field(None, ge=1, description="learn from so many training examples only; null: all")
-    batch_size: int = Field(16, ge=1, description="examples in a step, of all its micro-batches")
+    epochs: float | None = Field(3.0, gt=0, description="passes over the training examples; null: training.steps")
+    examples: int | None = Field(None, ge=1, description="train on a subset of this many examples; null: all")
+    batch_size: int = Field(16, ge=1, description="examples per step, over all micro-batches")
     learning_rate: float = Field(5e-5, gt=0)
-    warmup: float = Field(0.1, ge=0, description="share of the run if below 1, else steps")
+    warmup: float = Field(0.1, ge=0, description="fraction of the run if below 1, else steps")
     beta2: float = Field(0.999, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
 
     def for_rows(self, examples: int) -> FinetuneSettings:
-        """With steps worked out for so many examples, and an evaluation after each pass."""
+        """With the number of steps for this many examples, and an evaluation after each epoch."""
         a_pass = max(1, -(-examples // self.batch_size))
         steps = self.steps if self.epochs is None else max(1, round(self.epochs * a_pass))
         often = self.evaluate_steps if "evaluate_steps" in self.model_fields_set else a_pass
         if 1 <= self.warmup >= steps:
             raise UserError(
                 f"training.warmup is {self.warmup:g} steps, but {examples:,} examples make only {steps:,}; "
-                "give a share below 1"
+                "give a fraction below 1"
             )
         return self.model_copy(update={"steps": steps, "evaluate_steps": often})
 
@@ -98,5 +100,5 @@ def seconds(budget: str) -> float:
         raise ValueError(f"{budget!r} is not a time: write 90s, 45m, 2h or 1h30m")
     total = sum(float(n) * UNITS[u] for n, u in parts)
     if total <= 0:
-        raise ValueError(f"'{budget}' is no time at all")
+        raise ValueError(f"'{budget}' is zero: give a longer time")
     return total

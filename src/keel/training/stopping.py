@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request to stop, which a run sees at once except while it updates the weights."""
+"""SIGTERM, Ctrl-C and a closed terminal (SIGHUP) stop a run at once, except during a weight update."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # not on Windows
+
 
 class Interrupted(BaseException):
     """Raised inside a step by a signal; caught by the loop."""
 
 
 class StopRequest:
-    """Turns SIGTERM and Ctrl-C into a request that the loop sees at once, except during an update."""
+    """Turns these signals into a request to stop, which interrupts the loop wherever it is `interruptible`."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -29,9 +31,10 @@ class StopRequest:
     @contextlib.contextmanager
     def listening(self) -> Iterator[StopRequest]:
         if threading.current_thread() is not threading.main_thread():
-            yield self  # only the main thread may handle signals; another thread's caller stops the process itself
+            yield self  # only the main thread can handle signals; in another thread they are left to the caller
             return
-        before = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
+        heard = [s for s in SIGNALS if s is signal.SIGINT or signal.getsignal(s) is not signal.SIG_IGN]  # nohup
+        before = {number: signal.signal(number, self._on_signal) for number in heard}
         try:
             yield self
         finally:
@@ -42,7 +45,7 @@ class StopRequest:
     def interruptible(self) -> Iterator[None]:
         self.may_raise = True
         try:
-            if self.asked:  # the signal came when it could not be raised
+            if self.asked:  # the signal came while it could not be raised
                 raise Interrupted
             yield
         finally:

@@ -1,1 +1,1 @@
-"""One file per verb: a file here is a verb of `keel` by existing, and ends with its `COMMAND`."""
+"""One file per verb of `keel`, named after it; each ends with its `COMMAND`. There is no other list of verbs."""

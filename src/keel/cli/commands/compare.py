@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import say
 from keel.errors import UserError
 
-Recipes = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Names of recipes, or YAML files.")]
+Recipes = Annotated[list[str], typer.Argument(metavar="RECIPE", help="Names of recipes, or YAML files.")]
 Members = Annotated[
-    list[str], typer.Argument(metavar="MEMBER...", help="Recipes to train here, or NAME=FOLDER for trained models.")
+    list[str], typer.Argument(metavar="MEMBER", help="Recipes to train, or NAME=FOLDER for trained models.")
 ]
 Tasks = Annotated[
     list[str] | None,
@@ -51,7 +52,7 @@ Sizes = Annotated[str, typer.Option(metavar="N,...", help="Also train on N examp
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the comparison in --out; more seeds may be given.")]
 AtOnce = Annotated[int, typer.Option(min=1, metavar="N", help="Runs in parallel; they share the threads.")]
 
-# Of a result: columns, rows, and the first column that holds figures.
+# From a result: column names, rows, and the index of the first numeric column.
 Table = Callable[[dict[str, Any]], tuple[list[str], list[list[Any]], int]]
 
 group = typer.Typer()
@@ -84,7 +85,7 @@ def pretraining(
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
-    """Pretrains several recipes at equal cost and fine-tunes each on the same tasks. Ctrl-C saves."""
+    """Pretrains recipes at equal cost and fine-tunes each on the same tasks. Ctrl-C saves; --resume continues."""
     from keel.comparing.recipes import compare_pretraining
 
     result = compare_pretraining(
@@ -102,7 +103,7 @@ def pretraining(
         at_once=at_once,
         threads=threads,
         device=device,
-        report=None if quiet else common.say,
+        report=None if quiet else say,
         quiet=quiet,
     )
     _print(_recipe_rows, "recipes", result, out, as_json)
@@ -138,7 +139,7 @@ def lineage(
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
-    """Compares models from word2vec to BERT and its descendants on the same tasks. Ctrl-C saves."""
+    """Compares models from word2vec to BERT and its successors on the same tasks. Ctrl-C saves; --resume continues."""
     from keel.comparing.lineage import compare_lineage
 
     result = compare_lineage(
@@ -159,7 +160,7 @@ def lineage(
         at_once=at_once,
         threads=threads,
         device=device,
-        report=None if quiet else common.say,
+        report=None if quiet else say,
         quiet=quiet,
     )
     _print(_member_rows, "members", result, out, as_json)

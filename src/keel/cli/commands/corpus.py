@@ -1,4 +1,4 @@
-"""`keel corpus`: tokenize texts once, and look at the result."""
+"""`keel corpus`: tokenize texts once, and inspect the result."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import clean
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -41,7 +42,7 @@ def build(
     ] = "auto",
     workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes; default: one per core.")] = None,
     held_out: Annotated[
-        float, typer.Option(min=0.0, max=1.0, metavar="FRACTION", help="Documents held out for evaluation.")
+        float, typer.Option(min=0.0, max=1.0, metavar="FRACTION", help="Fraction of documents held out for evaluation.")
     ] = 0.01,
     quiet: common.Quiet = False,
     as_json: common.Json = False,
@@ -72,7 +73,7 @@ def inspect(
     corpus: Annotated[str, typer.Argument(metavar="DIR", help="Corpus folder.")],
     examples: Annotated[int, typer.Option(min=0, metavar="N", help="Training rows to show, masked.")] = 3,
     recipe: Annotated[str, typer.Option(metavar="NAME", help="Recipe that packs and masks the rows.")] = "bert-mini",
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the rows and masks.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed for packing and masking.")] = 0,
     as_json: common.Json = False,
 ) -> None:
     """Shows counts, document lengths, duplicate documents, and some rows as the model will see them."""
@@ -134,13 +135,13 @@ def _segment_line(row: dict[str, Any], segments: list[int], segment: int) -> Tex
         if where != segment:
             continue
         if mark:
-            line.append(" ").append(f"{{{common.clean(token)}→{common.clean(target)}}}", STYLES.get(mark, "bold"))
+            line.append(" ").append(f"{{{clean(token)}→{clean(target)}}}", STYLES.get(mark, "bold"))
         elif begun and token.startswith("##"):
-            line.append(common.clean(token[2:]), "not bold")
+            line.append(clean(token[2:]), "not bold")
         elif row.get("spaced"):  # its tokens contain the spaces of the text
-            line.append(common.clean(token), "not bold")
+            line.append(clean(token), "not bold")
         else:
-            line.append(" " + common.clean(token), "not bold")
+            line.append(" " + clean(token), "not bold")
         begun = True
     return line
 

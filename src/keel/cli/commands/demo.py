@@ -1,4 +1,4 @@
-"""`keel demo`: the whole line, on text that is on every machine."""
+"""`keel demo`: all steps, on text that every machine with Python has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from keel.cli import common
+from keel.console import say
 
 
 def demo(
@@ -18,7 +19,7 @@ def demo(
     """Pretrains a small BERT on Python's own documentation, fills masks with it, and fine-tunes it on four tasks."""
     from keel.demo.demo import demo as run
 
-    result = run(out=out, minutes=minutes, report=None if quiet else common.say)
+    result = run(out=out, minutes=minutes, report=None if quiet else say)
     common.print_result("demo", result, as_json)
 
 

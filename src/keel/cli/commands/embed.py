@@ -12,9 +12,13 @@ from keel.cli import common
 def embed(
     model: common.ModelFolder,
     file: Annotated[str, typer.Option(metavar="FILE", help="Texts: .txt with one per line, or .jsonl .csv .tsv.")],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.npy", help="Output file: (texts, width).")],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="FILE.npy", help="Output file, an array of shape (texts, width).")
+    ],
     text: common.TextColumn = None,
-    pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of the tokens, or [CLS].")] = "mean",
+    pooling: Annotated[
+        str, typer.Option(metavar="mean|cls", help="Mean over the tokens, or the vector of [CLS].")
+    ] = "mean",
     layers: Annotated[str, typer.Option(metavar="N,N", help="Layers to average: 0 embeddings, -1 the last.")] = "-1",
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,

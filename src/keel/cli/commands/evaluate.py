@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import say
 from keel.errors import UserError
 
 Data = Annotated[str | None, typer.Option(metavar="FILE", help="Labelled data, for a fine-tuned model.")]
@@ -15,12 +16,14 @@ CorpusFolder = Annotated[
 ]
 EvalRecipe = Annotated[
     str | None,
-    typer.Option(metavar="RECIPE", help="With --corpus: the recipe that packs and masks, such as roberta-mini."),
+    typer.Option(
+        metavar="RECIPE", help="With --corpus: the recipe that packs and masks the rows; default: by the model's head."
+    ),
 ]
 Long = Annotated[
     str | None,
     typer.Option(
-        metavar="head|tail|head-tail|windows|all", help="How to handle long texts; all: compare the four ways."
+        metavar="head|tail|head-tail|windows|all", help="How to handle long texts; all: compare the four strategies."
     ),
 ]
 Report = Annotated[
@@ -44,7 +47,7 @@ def evaluate(
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
-    """Scores a fine-tuned model on labelled data, and tells how much text was truncated.
+    """Scores a fine-tuned model on labelled data, and reports how much text was truncated.
 
     With --corpus: a pretrained model's losses on held-out text, per token and per character.
     """
@@ -67,7 +70,7 @@ def evaluate(
         out=out,
         device=device,
         allow_pickle=allow_pickle,
-        report=common.say,
+        report=say,
     )
     _print(f"{model} on {data}", result, as_json)
 
@@ -84,7 +87,7 @@ def _print(title: str, result: dict[str, Any], as_json: bool) -> None:
 
 COMMAND = common.Command(
     evaluate,
-    help="Score a fine-tuned model on labelled data.",
+    help="Score a model on labelled data or held-out text.",
     order=110,
     examples=[
         "keel evaluate my-classifier --data test.tsv",

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import clean
 
 
 def fill(
@@ -32,7 +33,7 @@ def fill(
 
 
 def _print_answers(text: str, answers: list[list[dict[str, Any]]]) -> None:
-    typer.echo(common.clean(text))
+    typer.echo(clean(text))
     for place, ranked in enumerate(answers, 1):
         rows = [(common.percent(a["probability"]), a["token"]) for a in ranked]
         title = f"[MASK] {place}" if len(answers) > 1 else ""

@@ -1,4 +1,4 @@
-"""`keel finetune`: a pretrained model and labelled data become a model for a task."""
+"""`keel finetune`: train a model for a task, from a pretrained model and labelled data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import say
 
 TASKS = "classify, regress, tag, answer, choose or translate; or a recipe with a task (a name or a YAML file)."
 
@@ -17,17 +18,20 @@ Dev = Annotated[
     str | None, typer.Option(metavar="FILE", help="Labelled development data; default: a tenth of --train.")
 ]
 FreshTokenizer = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Train from scratch: MODEL is a recipe, and this its tokenizer.")
+    str | None, typer.Option(metavar="DIR", help="Train from scratch: MODEL is a recipe, DIR the tokenizer.")
 ]
 Length = Annotated[int | None, typer.Option(min=8, metavar="N", help="Maximum tokens in a row.")]
 Epochs = Annotated[float | None, typer.Option(metavar="N", help="Passes over the training data.")]
 Grid = Annotated[
-    bool, typer.Option("--grid", help="Search batch 16/32, rate 5e-5/3e-5/2e-5, epochs 3/4; the best on --dev is kept.")
+    bool,
+    typer.Option("--grid", help="Search batch size 16/32, learning rate 5e-5/3e-5/2e-5, epochs 3/4; keep the best."),
 ]
 Tries = Annotated[
-    list[str] | None, typer.Option("--try", metavar="KEY=V,V", help="Search these values of a setting; repeatable.")
+    list[str] | None, typer.Option("--try", metavar="KEY=V,V", help="Search these values of a recipe key; repeatable.")
 ]
-Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Runs with different seeds: mean and deviation.")]
+Seeds = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Runs per setting, with different seeds; reports mean and deviation.")
+]
 
 
 def finetune(
@@ -71,7 +75,7 @@ def finetune(
         "threads": threads,
         "device": device,
         "allow_pickle": allow_pickle,
-        "report": None if quiet else common.say,
+        "report": None if quiet else say,
         "quiet": quiet,
     }
     if grid or tries or seeds > 1:

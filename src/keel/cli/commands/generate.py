@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from keel.cli import common
+from keel.console import clean
 
 
 def generate(
@@ -44,7 +45,7 @@ def generate(
         common.print_json(found)
         return
     for number, one in enumerate(found):
-        typer.echo(("\n" if number else "") + common.clean(one["text"]) + ("" if one["ended"] else " ..."))
+        typer.echo(("\n" if number else "") + clean(one["text"]) + ("" if one["ended"] else " ..."))
 
 
 COMMAND = common.Command(

@@ -1,4 +1,4 @@
-"""`keel predict`: what a fine-tuned model predicts, as JSON lines."""
+"""`keel predict`: the predictions of a fine-tuned model, as JSON lines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import say
 from keel.errors import UserError
 
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Texts, or JSON lists if an input is several texts; - reads lines from stdin."),
+    typer.Argument(metavar="TEXT", help="Texts; JSON lists if an input has several texts; - reads lines from stdin."),
 ]
 File = Annotated[str | None, typer.Option(metavar="FILE", help="Read the texts from .txt .jsonl .csv .tsv .json.")]
 Pair = Annotated[
@@ -35,7 +36,7 @@ def predict(
     allow_pickle: common.AllowPickle = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; always on.")] = True,
 ) -> None:
-    """Prints one JSON object per text, in the same order; positions count characters."""
+    """Prints one JSON object per text, in the same order; positions are character offsets."""
     from keel.inference.tasks import answer, open_task
     from keel.stages.evaluate import predict as predict_file
 
@@ -43,15 +44,15 @@ def predict(
         raise UserError("predict needs texts, or --file; not both")
     if file:
         columns = {"text": text_column, "pair": pair_column}
-        _print(predict_file(model, file, columns=columns, device=device, allow_pickle=allow_pickle, report=common.say))
+        _print(predict_file(model, file, columns=columns, device=device, allow_pickle=allow_pickle, report=say))
         return
     loaded = open_task(model, allow_pickle=allow_pickle, device=device)
     given = [_input(text, pair, loaded.task) for text in common.lines_or_arguments(texts or [], blank=True)]
-    _print(answer(loaded, [loaded.need_task().example(one) for one in given], common.say))
+    _print(answer(loaded, [loaded.need_task().example(one) for one in given], say))
 
 
 def _input(text: str, pair: str | None, task: Any) -> Any:
-    """The same input as a Python caller gives it."""
+    """The input in the form that `Model.predict` takes."""
     if pair is not None:
         return text, pair
     if not task.usage.several_texts:
@@ -74,7 +75,7 @@ def _print(answers: Iterable[dict[str, Any]]) -> None:
 
 COMMAND = common.Command(
     predict,
-    help="Print what a fine-tuned model predicts.",
+    help="Predict with a fine-tuned model.",
     order=120,
     examples=[
         'keel predict my-classifier "What a lovely film."',

@@ -1,4 +1,4 @@
-"""`keel pretrain`: a corpus and a recipe become a model folder."""
+"""`keel pretrain`: train a model on a corpus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="Name of a recipe (keel recipe list), or a YAML file.")
 ]
 Budget = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Wall-clock time; the schedule is planned to end within it: 45m, 2h.")
+    str | None,
+    typer.Option(metavar="TIME", help="Wall-clock time such as 45m or 2h; the learning-rate schedule ends with it."),
 ]
 Init = Annotated[str | None, typer.Option(metavar="MODEL", help="Start from this model's architecture and weights.")]
 SameTokenizer = Annotated[

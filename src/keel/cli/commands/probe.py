@@ -1,4 +1,4 @@
-"""`keel probe`: what each layer of an encoder encodes."""
+"""`keel probe`: probe each layer of an encoder for labels or word senses."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from keel.cli import common
+from keel.console import say
 
 
 def probe(
     model: common.ModelFolder,
-    train: Annotated[str, typer.Option(metavar="FILE", help="Words with labels: CoNLL columns, or spans in .jsonl.")],
+    train: Annotated[str, typer.Option(metavar="FILE", help="Labelled words: CoNLL columns, or spans in .jsonl.")],
     dev: Annotated[str, typer.Option(metavar="FILE", help="Data to score on, in the same format.")],
     senses: Annotated[
         bool, typer.Option("--senses", help="The files are .jsonl with text, start, end and sense of a word.")
@@ -39,7 +40,7 @@ def probe(
         out=out,
         device=device,
         allow_pickle=allow_pickle,
-        report=None if quiet else common.say,
+        report=None if quiet else say,
     )
     if as_json:
         common.print_json(result)

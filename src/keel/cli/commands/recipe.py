@@ -1,4 +1,4 @@
-"""`keel recipe`: what can be trained, as YAML to edit and pass back."""
+"""`keel recipe`: list recipes, and print one as YAML to edit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ group = typer.Typer()
 
 @group.command("list", epilog=common.example("keel recipe list"))
 def list_recipes(as_json: common.Json = False) -> None:
-    """Lists the recipes as a tree: each one states only its differences from its parent."""
+    """Lists the recipes as a tree: each contains only what differs from its parent."""
     from keel.recipe import listing
 
     found = listing()
     if as_json:
         common.print_json({"recipes": found})
         return
-    common.print_table("", ("recipe", "what it is"), list(_tree(found, "")))
+    common.print_table("", ("recipe", "description"), list(_tree(found, "")))
 
 
 def _tree(found: list[dict[str, str]], parent: str, depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -42,7 +42,7 @@ def show(
     overrides: common.Overrides = None,
     as_json: common.Json = False,
 ) -> None:
-    """Prints the complete recipe as YAML, to be edited and used in place of the name."""
+    """Prints the complete recipe as YAML; edit it and pass the file in place of the name."""
     from keel.recipe import load_any
 
     text = load_any(recipe, overrides or []).to_yaml()

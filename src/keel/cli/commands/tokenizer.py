@@ -1,4 +1,4 @@
-"""`keel tokenizer`: train a tokenizer, and see how well it fits a text."""
+"""`keel tokenizer`: train a tokenizer, and measure how well it fits a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from keel.cli import common
 
 UNKNOWN_SHOWN = 15
-KINDS = "wordpiece, as BERT; words, as word2vec; byte-bpe, as RoBERTa; byte-fallback: word pieces and bytes."
+KINDS = "wordpiece (BERT), words (word2vec), byte-bpe (RoBERTa) or byte-fallback (word pieces and bytes)."
 
 Kind = Annotated[str, typer.Option(metavar="KIND", help=KINDS)]
 VocabSize = Annotated[int, typer.Option(min=1, metavar="N", help="Vocabulary size, special tokens included.")]
@@ -17,7 +17,7 @@ Cased = Annotated[bool, typer.Option("--cased/--uncased", help="Keep capitals, o
 KeepAccents = Annotated[
     bool, typer.Option("--keep-accents", help="Keep accents when lower-casing; --cased always keeps them.")
 ]
-MinFrequency = Annotated[int, typer.Option(min=1, metavar="N", help="Leave out what occurs less often.")]
+MinFrequency = Annotated[int, typer.Option(min=1, metavar="N", help="Minimum frequency of an entry.")]
 
 group = typer.Typer()
 
@@ -69,7 +69,9 @@ def inspect(
     tokenizer: Annotated[
         str, typer.Argument(metavar="DIR", help="A tokenizer folder, a model folder, or a vocab.txt.")
     ],
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to tokenize.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Files, folders or globs to tokenize.")
+    ] = None,
     documents: common.Documents = "auto",
     column: common.Column = "text",
     as_json: common.Json = False,

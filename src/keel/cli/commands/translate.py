@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import clean, say
 from keel.errors import UserError
 
 Texts = Annotated[
@@ -17,7 +18,7 @@ Texts = Annotated[
 File = Annotated[str | None, typer.Option(metavar="FILE", help="Read the texts from a file, one per line (also .gz).")]
 Beam = Annotated[int | None, typer.Option(min=1, metavar="N", help="Beam size; 1: greedy search.")]
 LengthPenalty = Annotated[
-    float | None, typer.Option(min=0, metavar="X", help="Length penalty; more favours longer translations.")
+    float | None, typer.Option(min=0, metavar="X", help="Length penalty; a higher one favours longer translations.")
 ]
 AttentionMap = Annotated[
     str | None, typer.Option(metavar="FILE.svg", help="Also draw the cross-attention of one translation.")
@@ -45,21 +46,21 @@ def translate(
         check_absent(Path(attention), "--attention")
     given = _given(texts or [], file)
     if attention and len(given) != 1:
-        raise UserError(f"--attention draws one text, and {len(given)} were given")
+        raise UserError(f"--attention draws one text, but {len(given)} were given")
     blank = [number for number, text in enumerate(given, 1) if not text.strip()]
     if blank:
-        common.say(f"{len(blank):,} of {len(given):,} lines are empty and stay empty; the first is line {blank[0]}")
+        say(f"{len(blank):,} of {len(given):,} lines are empty and stay empty; the first is line {blank[0]}")
     opened = stage.open_translator(model, beam, length_penalty, device, allow_pickle)
     if attention and blank:
         raise UserError("--attention has nothing to draw: the text is empty")
     if attention:
         _draw(opened, given[0], attention)
-    for text, answer in zip(given, stage.translate(opened, given, common.say), strict=True):
+    for text, answer in zip(given, stage.translate(opened, given, say), strict=True):
         if as_json:
             common.print_json({"text": text, **answer})
         else:
             line = " ".join(answer["translation"].splitlines())
-            sys.stdout.write((common.clean(line) if sys.stdout.isatty() else line) + "\n")
+            sys.stdout.write((clean(line) if sys.stdout.isatty() else line) + "\n")
 
 
 def _given(texts: list[str], file: str | None) -> list[str]:
@@ -74,7 +75,7 @@ def _draw(model: Any, text: str, file: str) -> None:
 
     translation, map_ = stage.attention(model, text)
     Path(file).write_text(heat_map(translation, map_.written, map_.read, map_.mean), encoding="utf-8")
-    common.say(f"cross-attention: {file}")
+    say(f"cross-attention: {file}")
 
 
 COMMAND = common.Command(

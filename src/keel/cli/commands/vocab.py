@@ -27,8 +27,8 @@ def propose(
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
-    """Proposes words of your texts as new vocabulary entries, by the tokens they save."""
-    from keel.folders import check_absent, write_file
+    """Proposes words of your texts as new vocabulary entries, ranked by the tokens they save."""
+    from keel.folders import check_absent, creating
     from keel.stages.surgery import propose as run
 
     if out:
@@ -44,7 +44,8 @@ def propose(
             report=report,
         )
     if out:
-        write_file(Path(out), "".join(f"{row['word']}\n" for row in result["words"]))
+        with creating(Path(out)) as file:
+            file.write_text("".join(f"{row['word']}\n" for row in result["words"]), encoding="utf-8")
     if as_json:
         common.print_json(result)
     else:
@@ -53,7 +54,7 @@ def propose(
 
 def _print_proposal(result: dict[str, Any], out: str | None) -> None:
     rows = [(r["word"], " ".join(r["pieces"]), r["count"], r["tokens_saved"]) for r in result["words"][:SHOWN]]
-    common.print_table("proposed words", ("word", "now", "count", "tokens saved"), rows, right=(2, 3))
+    common.print_table("proposed words", ("word", "pieces", "count", "tokens saved"), rows, right=(2, 3))
     if len(result["words"]) > SHOWN:
         typer.echo(f"and {len(result['words']) - SHOWN:,} more: {'see ' + out if out else '--out or --json lists all'}")
     held_out = result["held_out"]
@@ -88,7 +89,9 @@ def extend(
 @group.command(epilog=common.example("keel vocab shrink my-model --corpus my-corpus --out my-narrower-model"))
 def shrink(
     model: common.ModelFolder,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts that the model is for.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Files, folders or globs whose tokens are kept.")
+    ] = None,
     out: Annotated[str, typer.Option(metavar="DIR", help="Output folder.")] = "",
     corpus: Annotated[str | None, typer.Option(metavar="DIR", help="Corpus folder, instead of texts.")] = None,
     documents: common.Documents = "auto",
@@ -96,7 +99,7 @@ def shrink(
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
-    """Removes the entries that a corpus, or some texts, never use; single characters are kept."""
+    """Removes vocabulary entries that a corpus, or some texts, never use; single characters are kept."""
     if not out:
         raise UserError("--out DIR is needed: the folder for the new model")
     from keel.stages.surgery import shrink_vocabulary

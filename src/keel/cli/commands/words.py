@@ -19,7 +19,7 @@ group = typer.Typer()
 @group.command(epilog=common.example("keel words similar my-vectors harbour", "keel words similar vectors.bin harbour"))
 def similar(
     model: Vectors,
-    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words to find neighbours of.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help="Words to find neighbours of.")],
     count: Count = 10,
     as_json: common.Json = False,
 ) -> None:
@@ -58,10 +58,10 @@ def analogy(
 def evaluate(
     model: Vectors,
     similarity: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Lines of two words and a human score; repeatable.")
+        list[str] | None, typer.Option(metavar="FILE", help="Word pairs with a human rating, one per line; repeatable.")
     ] = None,
     analogies: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Lines of four words, A B C D; repeatable.")
+        list[str] | None, typer.Option(metavar="FILE", help="Analogies A B C D, one per line; repeatable.")
     ] = None,
     as_json: common.Json = False,
 ) -> None:
@@ -76,14 +76,14 @@ def evaluate(
     rows: list[list[Any]] = [
         [name, *next(iter(found.items())), list(found.values())[1], found["left_out"]] for name, found in scored.items()
     ]
-    common.print_table(model, ("list", "metric", "value", "items", "left out"), rows, right=(2, 3, 4))
+    common.print_table(model, ("file", "metric", "value", "items", "skipped"), rows, right=(2, 3, 4))
 
 
 @group.command("export", epilog=common.example("keel words export my-vectors --out vectors.txt"))
 def export_(
     model: Vectors,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Output file.")],
-    binary: Annotated[bool, typer.Option("--binary", help="The binary format, which is smaller and exact.")] = False,
+    binary: Annotated[bool, typer.Option("--binary", help="Use the binary format: smaller, and exact.")] = False,
     as_json: common.Json = False,
 ) -> None:
     """Writes vectors in the format that word2vec, gensim and fastText read."""
@@ -97,11 +97,12 @@ def import_(
     vectors: Annotated[str, typer.Argument(metavar="FILE", help="Vectors in word2vec's text or binary format.")],
     out: common.Out,
     cased: Annotated[
-        bool | None, typer.Option("--cased/--uncased", help="Keep capitals or not; default: as the vectors' words.")
+        bool | None,
+        typer.Option("--cased/--uncased", help="Keep capitals, or lower-case; default: by the words in FILE."),
     ] = None,
     as_json: common.Json = False,
 ) -> None:
-    """Makes a model folder from vectors, for fine-tuning and comparisons."""
+    """Converts vectors into a model folder, for fine-tuning and comparisons."""
     from keel.stages.word_vectors import import_words
 
     result = import_words(vectors, out, None if cased is None else not cased)
@@ -115,7 +116,7 @@ def _show(title: str, found: list[dict[str, Any]]) -> None:
 
 COMMAND = common.Command(
     group,
-    help="Inspect, evaluate, import and export word vectors.",
+    help="Query, evaluate, import and export word vectors.",
     order=90,
     examples=["keel words similar my-vectors harbour"],
 )

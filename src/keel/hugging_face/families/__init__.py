@@ -1,1 +1,1 @@
-"""Published families: config keys and tensor names, one table each."""
+"""Published model families: config keys and tensor names, one file each."""

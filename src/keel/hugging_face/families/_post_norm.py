@@ -1,4 +1,4 @@
-"""What the folders of BERT, RoBERTa, ELECTRA and ALBERT have in common."""
+"""Config keys and tensor names shared by the Hugging Face folders of BERT, RoBERTa, ELECTRA and ALBERT."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_scaled(config: PostNormConfig) -> bool:
 
 
 def language_model_head(config: PostNormConfig) -> str:
-    """Where our tensors of the head that predicts tokens are."""
+    """The prefix of our tensors of the language model head."""
     return f"objectives.{'causal_lm' if config.attention.causal else 'masked_lm'}.head"
 
 
@@ -57,7 +57,7 @@ def embedding_names(prefix: str) -> list[Name]:
 
 
 def encoder_names(config: PostNormConfig, prefix: str) -> list[Name]:
-    """Embeddings and blocks, which three of the families have under the same names after another prefix."""
+    """Embeddings and blocks; three of the families use the same names, each with its own prefix."""
     names = embedding_names(prefix)
     for i in range(config.layers):
         ours, theirs = f"backbone.blocks.{i}", f"{prefix}.encoder.layer.{i}"
@@ -71,25 +71,25 @@ def encoder_names(config: PostNormConfig, prefix: str) -> list[Name]:
 
 
 def projections(config: PostNormConfig, ours: str, theirs: str) -> list[Name]:
-    """Query, key and value, which they store apart whether or not they are the same."""
+    """Query, key and value, which `transformers` stores separately even if they share weights."""
     roles = SHARED[config.attention.shared]
     parts = zip(("query", "key", "value"), roles, strict=True)
     return [name for role, part in parts for name in layer(ours, f"{theirs}.{role}", (part, max(roles) + 1))]
 
 
 def tidy_encoder(tensors: dict[str, Tensor], prefix: str, outputs: list[tuple[str, str | None]]) -> dict[str, Tensor]:
-    """Encoders saved alone get their prefix; counters, and output layers that repeat the table, are dropped."""
+    """Adds the prefix to encoders saved without a head; drops position counters and tied output layers."""
     tidy: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.split(".")[0] in ("embeddings", "encoder", "pooler", "embeddings_project"):
             name = f"{prefix}.{name}"
-        if not name.endswith("embeddings.position_ids"):  # a counter that old versions saved
+        if not name.endswith("embeddings.position_ids"):  # saved by old versions
             tidy[name] = tensor
     return drop_tied(tidy, f"{prefix}.embeddings.word_embeddings.weight", outputs)
 
 
 def task_heads(prefix: str, classifier: str = "classifier") -> dict[str, tuple[str, str]]:
-    """The classes of a family with a task's head, and their last layers."""
+    """The family's classes with a task head, and their last layers."""
     return {
         "classify": (f"{prefix}ForSequenceClassification", classifier),
         "regress": (f"{prefix}ForSequenceClassification", classifier),

@@ -28,7 +28,7 @@ def config_from(published: dict[str, Any], tensor_names: set[str]) -> AlbertConf
     given = renamed(published, shared.CONFIG_KEYS)
     groups, layers = published.get("num_hidden_groups", 1), given.get("layers", 12)
     if published.get("inner_group_num", 1) != 1 or groups not in (1, layers):
-        raise ValueError(f"\n{groups} groups of layers: Keel knows one group, or one for each layer")
+        raise ValueError(f"\n{groups} groups of layers: Keel supports one group, or one per layer")
     return AlbertConfig(
         **given,
         embedding_width=published.get("embedding_size", 128),

@@ -41,7 +41,7 @@ def names(config: BertConfig, task: str | None) -> list[Name]:
 
 
 def tidy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Older and partial folders, brought to the names of BertForPreTraining."""
+    """Renames tensors of older and partial folders as in BertForPreTraining."""
     current = {
         name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor
         for name, tensor in tensors.items()

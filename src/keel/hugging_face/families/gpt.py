@@ -1,6 +1,6 @@
 """GPT-2's folders: `config.json` keys, tensor names and classes of `transformers`.
 
-Linear layers are stored transposed there."""
+The weights of linear layers are transposed in these folders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def config_to(config: GptConfig, pad: int) -> dict[str, Any]:
 
 def config_from(published: dict[str, Any], tensor_names: set[str]) -> GptConfig:
     if not published.get("scale_attn_weights", True) or published.get("scale_attn_by_inverse_layer_idx"):
-        raise ValueError("\nits attention is scaled in another way than Keel knows (scale_attn_...)")
+        raise ValueError("\nits attention scaling is not supported (scale_attn_...)")
     return GptConfig(**renamed(published, CONFIG_KEYS))
 
 
@@ -65,7 +65,7 @@ def tidy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     current: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         name = f"transformer.{name}" if name.split(".")[0] in ("wte", "wpe", "h", "ln_f") else name
-        if not name.endswith((".attn.bias", ".attn.masked_bias")):  # the mask, which old versions saved
+        if not name.endswith((".attn.bias", ".attn.masked_bias")):  # the causal mask, saved by old versions
             current[name] = tensor
     return drop_tied(current, "transformer.wte.weight", [("lm_head", None)])
 

@@ -66,26 +66,24 @@ def config_from(published: dict[str, Any], tensor_names: set[str]) -> ModernConf
 
 
 def _refuse(published: dict[str, Any], tensor_names: set[str], ropes: list[dict[str, Any]]) -> None:
-    """What would be computed otherwise there."""
+    """Rejects configs that Keel would compute differently from `transformers`."""
     for key in BIASES:
         if published.get(key):
-            raise ValueError(f"\n{key} is true; Keel knows this family without biases")
+            raise ValueError(f"\n{key} is true; Keel supports this family only without biases")
     if any(rope.get("rope_type", "default") != "default" for rope in ropes):
-        raise ValueError("\nrope_type is not default; Keel knows no other")
+        raise ValueError("\nrope_type is not default; Keel supports no other")
     if published.get("classifier_activation", "gelu") != "gelu":
-        raise ValueError("\nclassifier_activation is not gelu; Keel knows no other for this family's heads")
+        raise ValueError("\nclassifier_activation is not gelu; Keel supports no other for this family's heads")
     if published.get("classifier_pooling", "cls") != "cls" and "classifier.weight" in tensor_names:
-        raise ValueError(
-            "\nclassifier_pooling is not cls; Keel knows this family's classifiers on the first token only"
-        )
+        raise ValueError("\nclassifier_pooling is not cls; Keel supports no other for this family's classifiers")
 
 
 def _every(kinds: list[str]) -> int:
-    """How often a layer sees everything, from the list of all layers."""
+    """The interval of layers with full attention, from the list of all layers."""
     later = [number for number, kind in enumerate(kinds) if kind == "full_attention" and number]
     every = later[0] if later else max(len(kinds), 2)
     if any((kind == "full_attention") != (number % every == 0) for number, kind in enumerate(kinds)):
-        raise ValueError("\nlayer_types is irregular; Keel knows every n-th layer global")
+        raise ValueError("\nlayer_types is irregular; Keel supports full attention in every n-th layer")
     return every
 
 

@@ -1,4 +1,4 @@
-"""word2vec's folders, which `transformers` does not know: one tensor, the vectors."""
+"""word2vec's folders: one tensor, the vectors. `transformers` does not support them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of the tokens read so far, so that generating the next token costs only what is new.
+"""Key/value cache of one attention layer, so that generating a token does not recompute the tokens before it.
 
 In: queries, keys and values of the next tokens. Out: their outputs. `generation.py` puts a cache into every layer.
 """
@@ -14,14 +14,14 @@ from keel.layers.attention.cpu import AttentionOptions
 
 
 class KeyValueCache:
-    """Of rows of equal length."""
+    """For rows of equal length."""
 
     def __init__(self) -> None:
-        self.length = 0  # tokens read of each row
-        self._stored: Tensor | None = None  # (2, R, H, room, D)
+        self.length = 0  # tokens cached per row
+        self._stored: Tensor | None = None  # (2, R, H, capacity, D)
 
     def attend(self, qkv: Tensor, rows: int, options: AttentionOptions, bias: ScoreBias | None) -> Tensor:
-        """The next tokens of each row, equally many for each, attend to everything up to themselves."""
+        """Causal attention of the next tokens (the same number in each row) to the cached tokens and each other."""
         heads = options.heads
         q, k, v = qkv.view(rows, -1, 3, heads, qkv.shape[1] // (3 * heads)).permute(2, 0, 3, 1, 4)
         past, self.length = self.length, self.length + q.shape[2]
@@ -37,12 +37,12 @@ class KeyValueCache:
         return mixed.transpose(1, 2).reshape(len(qkv), -1)
 
     def pick(self, rows: Tensor) -> None:
-        """Continues from these rows of what was read."""
+        """Keeps these rows of the cache; an index may be repeated."""
         assert self._stored is not None
         self._stored = self._stored[:, rows]
 
     def _make_room(self, new: Tensor) -> Tensor:
-        """Doubled when it is full, so nothing is copied often."""
+        """Doubles the capacity when the cache is full, so that copies are rare."""
         if self._stored is None or self._stored.shape[3] < self.length:
             shape = list(new.shape)
             shape[3] = 2 * self.length

@@ -1,6 +1,6 @@
-"""What attention is told besides the vectors: the rows, which queries are needed, positions, a bias on the scores.
+"""The inputs of attention besides the vectors: row lengths, selected queries, rotary positions, a bias on the scores.
 
-One object is passed from the backbone through its blocks, so that a new ingredient changes no signature on the way.
+The backbone passes one object through its blocks, so that a new input changes no signature on the way.
 
 Shapes: H heads, Q queries and K keys of a row.
 """
@@ -18,10 +18,10 @@ from keel.values import Selected
 
 class ScoreBias(Protocol):
     """A bias added to the attention scores, the same for every row: relative positions (T5, ALiBi), or a mask of zeros
-    and minus infinity. Usually an nn.Module of the backbone's, whose parameters learn."""
+    and minus infinity. Usually an nn.Module of the backbone with trainable parameters."""
 
     def __call__(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """(H, Q, K), or (1, Q, K) for all heads alike, from the positions (Q,) and (K,) in the row."""
+        """(H, Q, K), or (1, Q, K) shared by all heads, from the positions (Q,) and (K,) in the row."""
 
 
 @dataclass(frozen=True)

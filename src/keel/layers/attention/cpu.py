@@ -1,16 +1,16 @@
-"""Attention on a CPU: no padding at all, and a gradient of its own.
+"""Attention on a CPU: no padding, and a hand-written backward pass.
 
 In: (T, 3 W) queries, keys and values of flat rows; or (S, W) queries of the selected tokens, and (T, 2 W) keys and
 values. Out: (T, W) or (S, W).
 
 Notable choices
-- Rows of equal length are neighbours, so a run of them is a dense view and needs no mask. A row's result cannot depend
+- Rows of equal length are adjacent, so a run of them is a dense view and needs no mask. A row's result cannot depend
   on the other rows of the batch.
-- In training the whole of it is one node of the graph (`Attend`): fewer than half the kernel calls where every row has
-  another length, and a row's weights stay in the cache. torch's fused kernel has no dropout on a CPU, and its bf16
-  gradient took three times as long (docs/notebook.md); without a gradient it is fastest.
-- A token that does not attend to its whole row (`AttentionWindow`) costs what it attends to: long rows are computed in
-  chunks of queries. Memory is bounded: for very long rows the weights are recomputed in the backward pass.
+- In training, attention is a single autograd node (`Attend`): fewer than half the kernel calls where every row has a
+  different length, and a row's attention weights stay in the CPU cache. torch's fused kernel has no dropout on a CPU,
+  and its bf16 backward pass took three times as long (docs/notebook.md); without gradients it is the fastest.
+- With a limited window (`AttentionWindow`) a token costs only the keys it attends to: long rows are computed in chunks
+  of queries. Memory is bounded: for very long rows the weights are recomputed in the backward pass.
 
 Shapes: T tokens, S selected tokens, R rows, L length, W width, H heads, D = W / H.
 """
@@ -30,26 +30,26 @@ from keel.layers.attention.window import FULL, AttentionWindow, size_of
 from keel.layers.dropout import dropout_mask
 
 UNLIMITED = 1 << 62
-FEW_TOKENS = 512  # of rows of one length; fewer are not worth a bf16 product (see `layers/padding.py`)
-TOGETHER = 1 << 20  # attention weights that are computed at once in training
-STORED = 1 << 26  # attention weights of a run that are stored for the gradient; more are recomputed
-LEAST_QUERIES = 512  # that are computed at once, where the window is full
+FEW_TOKENS = 512  # runs with fewer tokens are computed in fp32: not worth a bf16 product (see `layers/padding.py`)
+TOGETHER = 1 << 20  # attention weights computed at once in training
+STORED = 1 << 26  # attention weights of a run stored for the backward pass; more are recomputed
+LEAST_QUERIES = 512  # smallest chunk of queries, with full attention
 
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """What an attention layer does with queries, keys and values."""
+    """How an attention layer combines queries, keys and values."""
 
     heads: int
     scale: float
     window: AttentionWindow = FULL
-    dropout: float = 0.0  # share of the attention weights that is dropped
+    dropout: float = 0.0  # rate, on the attention weights
 
 
 def attend_rows(
     projected: list[Tensor], lengths: tuple[int, ...], counts: tuple[int, ...], options: AttentionOptions
 ) -> Tensor:
-    """`counts`: how many queries each row has; `lengths`: how many keys."""
+    """`lengths`: number of keys of each row; `counts`: number of queries."""
     if options.dropout or torch.is_grad_enabled():
         mixed: Tensor = Attend.apply(lengths, counts, options, *projected)
         return mixed
@@ -57,7 +57,7 @@ def attend_rows(
 
 
 class Attend(torch.autograd.Function):
-    """softmax(Q K^T x scale) V with dropout on the weights. The weights are fp32 also where the vectors are bf16."""
+    """softmax(Q K^T x scale) V with dropout on the weights. The weights are fp32 even where the vectors are bf16."""
 
     @staticmethod
     def forward(
@@ -89,7 +89,8 @@ class Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """With U = dropped W: dV = U^T dO; dW = (dO V^T) dropped alike; dS is the softmax's; dQ = dS K, dK = dS^T Q."""
+        """With U = dropout(W): dV = U^T dO; dW = dO V^T under the same dropout mask; dS = softmax backward of dW;
+        dQ = dS K, dK = dS^T Q."""
         runs, options, count = ctx.given
         projected, saved = ctx.saved_tensors[:count], iter(ctx.saved_tensors[count:])
         results = [torch.empty_like(x) for x in projected]
@@ -118,7 +119,7 @@ class Attend(torch.autograd.Function):
 def _gradients(
     d_mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, weights: Tensor, factor: Tensor | None, options: AttentionOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of one chunk's queries, keys and values."""
+    """Gradients with respect to one chunk's queries, keys and values."""
     used = weights if factor is None else weights * factor
     d_v = torch.bmm(used.to(v.dtype).transpose(1, 2), d_mixed)
     d_used = torch.bmm(d_mixed, v.transpose(1, 2))
@@ -135,7 +136,7 @@ def _weights(q: Tensor, k: Tensor, options: AttentionOptions, queries: slice, ke
 
 
 def _dropout_masks(runs: Sequence[Run], options: AttentionOptions, device: torch.device) -> Iterator[Tensor]:
-    """Factors for the weights of each chunk, drawn once for all."""
+    """Dropout factors for the weights of each chunk, from a single draw."""
     if not options.dropout:
         return iter(())
     sizes = [
@@ -152,7 +153,7 @@ def _cat(parts: list[Tensor]) -> Tensor:
 
 
 def _sum(parts: list[Tensor], places: list[slice], like: Tensor) -> Tensor:
-    """Parts that overlap, added up where they belong."""
+    """Adds up parts whose places overlap."""
     if len(parts) == 1:
         return parts[0]
     total = torch.zeros_like(like)
@@ -163,7 +164,7 @@ def _sum(parts: list[Tensor], places: list[slice], like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring rows that are attended together: `rows` of them, each of `length` tokens and `count` queries."""
+    """Adjacent rows computed together: `rows` of them, each with `length` tokens and `count` queries."""
 
     rows: int
     length: int
@@ -172,7 +173,7 @@ class Run:
     queries: slice
 
     def chunks(self, options: AttentionOptions) -> Iterator[tuple[slice, slice]]:
-        """Queries that are computed together, and the keys they attend to."""
+        """Queries computed together, and the keys they attend to."""
         if options.window != FULL:
             yield from options.window.chunks(self.length)
             return
@@ -181,7 +182,7 @@ class Run:
             yield slice(first, min(first + step, self.count)), slice(0, self.length)
 
     def stores_weights(self, options: AttentionOptions) -> bool:
-        """Whether its weights are stored for the gradient."""
+        """Whether the attention weights are stored for the backward pass."""
         size = sum(size_of(queries) * size_of(keys) for queries, keys in self.chunks(options))
         return self.rows * options.heads * size <= STORED
 
@@ -189,7 +190,7 @@ class Run:
 def runs_of(
     lengths: tuple[int, ...], counts: tuple[int, ...], heads: int = 1, together: int = UNLIMITED
 ) -> Iterator[Run]:
-    """Rows of equal length and count, as many at a time as give about `together` attention weights."""
+    """Groups adjacent rows of equal length and count, with about `together` attention weights per run."""
     token = query = 0
     for (length, count), run in groupby(zip(lengths, counts, strict=True)):
         left = sum(1 for _ in run)
@@ -206,7 +207,7 @@ def _width(projected: Sequence[Tensor]) -> int:
 
 
 def parts_of(tensors: Sequence[Tensor], run: Run, heads: int, parts: int = 3) -> Iterator[Tensor]:
-    """The run's rows of each tensor as (rows, H, L, D), one or more from each, without a copy.
+    """Views of the run's rows as (rows, H, L, D), one or more from each tensor, without a copy.
 
     Queries come first; keys and values are in the same tensor, or in a second one."""
     size = sum(x.shape[1] for x in tensors) // (parts * heads)
@@ -215,13 +216,13 @@ def parts_of(tensors: Sequence[Tensor], run: Run, heads: int, parts: int = 3) ->
 
 
 def _batched(tensors: Sequence[Tensor], run: Run, heads: int, parts: int = 3) -> Iterator[Tensor]:
-    """The same as (rows x H, L, D), in fp32 where there is little of it."""
+    """The same as (rows x H, L, D), in fp32 for short runs."""
     kind = torch.float32 if run.rows * run.length < FEW_TOKENS else tensors[0].dtype
     return (part.flatten(0, 1).to(kind) for part in parts_of(tensors, run, heads, parts))
 
 
 def _join(tensors: Sequence[Tensor], run: Run, heads: int, parts: Sequence[Tensor]) -> None:
-    """The way back, into existing tensors."""
+    """The inverse of `_batched`: writes the parts into existing tensors."""
     for to, part in zip(parts_of(tensors, run, heads, len(parts)), parts, strict=True):
         to.copy_(part.view(to.shape))
 

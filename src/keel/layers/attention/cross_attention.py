@@ -1,14 +1,14 @@
-"""Attention from one text to another: the queries of a decoder, the keys and values of what was encoded.
+"""Cross-attention: the queries of a decoder, the keys and values of the encoded source.
 
-In: flat vectors of the texts being written, and of the texts read. Out: flat vectors, one for each query.
+In: flat vectors of the target, and of the source. Out: flat vectors, one per query.
 
 Notable choices
-- Here rows are padded on both sides. Two lengths vary at once, so runs of equal ones are short, and this product is the
-  smallest part of a decoder's layer; all layers around it stay flat.
+- Rows are padded here, in both the target and the source. Two lengths vary at once, so runs of equal ones are short,
+  and this product is the smallest part of a decoder layer; all layers around it stay flat.
 - torch's fused kernel has no dropout on a CPU, and draws from a generator that all threads share; there the formula is
   written out, with our own dropout.
 
-Shapes: Q queries in all, K tokens read in all, R rows, W width, H heads, D = W / H, S longest text read.
+Shapes: Q target tokens in all, R rows, W width, H heads, D = W / H, S longest source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keel.layers.padding import pad_to_multiple
 
 @dataclass(frozen=True)
 class EncodedSource:
-    """What one layer looks at: the keys and values of each row, and which of them are there."""
+    """The keys and values of the source for one layer, and the mask of its padding."""
 
     keys: Tensor  # (R, H, S, D)
     values: Tensor
@@ -45,13 +45,13 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def read(self, vectors: Tensor, padding: PaddedRows) -> EncodedSource:
-        """Keys and values of the texts read: once for a text, however long the answer."""
+        """Keys and values of the source, computed once for all target tokens."""
         table = padding.pad(self.key_value(pad_to_multiple(vectors))).unflatten(2, (2, self.heads, -1))
         keys, values = table.permute(2, 0, 3, 1, 4)
         return EncodedSource(keys, values, padding.inside[:, None, None, :])
 
     def forward(self, x: Tensor, padding: PaddedRows, source: EncodedSource) -> Tensor:
-        """(Q, W). Row by row: the i-th row of queries looks at the i-th row of the source."""
+        """(Q, W). The i-th target row attends to the i-th source row."""
         queries, rate = self._queries(x, padding), self.rate if self.training else 0.0
         if rate and x.device.type == "cpu":
             mixed = dropout(_weights(queries, source), rate).to(source.values.dtype) @ source.values
@@ -59,11 +59,11 @@ class CrossAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(
                 queries, source.keys, source.values, attn_mask=source.visible, dropout_p=rate
             )
-        found: Tensor = self.out(padding.flatten(mixed.transpose(1, 2).flatten(2)))
-        return found
+        output: Tensor = self.out(pad_to_multiple(padding.flatten(mixed.transpose(1, 2).flatten(2))))
+        return output
 
     def weights(self, x: Tensor, padding: PaddedRows, source: EncodedSource) -> Tensor:
-        """(R, H, longest query row, S): how much each query looks at each token read."""
+        """(R, H, longest target, S): attention weights over the source tokens."""
         return _weights(self._queries(x, padding), source)
 
     def _queries(self, x: Tensor, padding: PaddedRows) -> Tensor:

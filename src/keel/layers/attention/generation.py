@@ -1,4 +1,7 @@
-"""Generating with a causal model: each batch is the next tokens of the rows it has read so far."""
+"""Generation with a causal model: each batch holds the next tokens of the rows given so far.
+
+In: a model. Out: the same model, with a key/value cache in every self-attention layer while the context is open.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from keel.layers.attention.window import CAUSAL
 
 @contextmanager
 def caching(model: nn.Module) -> Iterator[None]:
-    """Within this, batches continue the rows that the model has read so far."""
+    """Inside this context, a batch continues the rows of the batches before it."""
     layers = attention_layers(model)
     for layer in layers:
-        assert layer.window == CAUSAL, "only a causal model can continue from what it has read"
+        assert layer.window == CAUSAL, "only a causal model can generate from a key/value cache"
         layer.cache = KeyValueCache()
     try:
         yield
@@ -27,7 +30,7 @@ def caching(model: nn.Module) -> Iterator[None]:
 
 
 def pick_rows(model: nn.Module, rows: Tensor) -> None:
-    """Continues from these rows of what was read."""
+    """Keeps these rows of every layer's cache; an index may be repeated."""
     for layer in attention_layers(model):
         assert layer.cache is not None
         layer.cache.pick(rows)

@@ -1,6 +1,6 @@
-"""Attention on an accelerator: one padded, masked call of torch's fused kernel beats many small ones.
+"""Attention on an accelerator: one padded, masked call of torch's fused kernel is faster than many small ones.
 
-In: (T, 3 W) queries, keys and values, flat. Out: (T, W), flat. Padding lives and dies inside `attend_padded`.
+In: (T, 3 W) queries, keys and values, flat. Out: (T, W), flat. Padding never leaves `attend_padded`.
 
 Shapes: T tokens, R rows, L longest row, W width.
 """
@@ -17,7 +17,7 @@ from keel.layers.attention.cpu import AttentionOptions, Run, parts_of
 
 def attend_padded(qkv: Tensor, lengths: tuple[int, ...], options: AttentionOptions, bias: ScoreBias | None) -> Tensor:
     rows, longest = len(lengths), max(lengths)
-    # Places are computed from the lengths the host knows, so nothing synchronises with the device (`nonzero` would).
+    # Indices are computed from the lengths, which are on the host: `nonzero` would synchronise with the device.
     place = torch.cat([torch.arange(i * longest, i * longest + n) for i, n in enumerate(lengths)]).to(qkv.device)
     padded = qkv.new_zeros(rows * longest, qkv.shape[1]).index_copy(0, place, qkv[: len(place)])
     everything = slice(None)
@@ -38,5 +38,5 @@ def _mask(lengths: tuple[int, ...], options: AttentionOptions, device: torch.dev
     hidden = options.window.mask(slice(0, longest), slice(0, longest), device)
     if hidden is None:
         return visible
-    # Padding attends to itself, for a softmax over nothing is not a number.
+    # Padding attends to itself: a softmax over no keys is NaN.
     return (visible & ~hidden) | torch.eye(longest, dtype=torch.bool, device=device)

@@ -1,10 +1,10 @@
 """Rotary positions (Su et al. 2021): queries and keys are rotated by an angle that grows with their position.
 
-In: (T, W) projections, the first of whose columns are heads of size D to be rotated. Out: the same, rotated: in each
-head the pair (i, i + D/2) by position x base^(-2i/D). The product of a query and a key then depends on their distance
-alone, so there is nothing to learn and no last position.
+In: (T, W) projections whose first columns are heads of size D to be rotated. Out: the same, rotated: in each head the
+pair (i, i + D/2) by position x base^(-2i/D). The dot product of a query and a key then depends on their distance only,
+so there are no parameters and no last position.
 
-Notable choice: cos and sin are made once for all layers of a batch that share a base.
+Notable choice: cos and sin are computed once per batch for all layers that share a base.
 
 Shapes: T tokens, W width, D size of a head.
 """
@@ -24,7 +24,7 @@ class Rotary:
 
     @staticmethod
     def of(positions: Tensor, size: int, base: float, tokens: int) -> Rotary:
-        """For `tokens` vectors, of which those after the positions are padding."""
+        """For `tokens` vectors; those beyond the given positions are padding."""
         rates = base ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
         angles = torch.nn.functional.pad(positions.float(), (0, tokens - len(positions)))[:, None, None] * rates
         sin = angles.sin()
@@ -34,7 +34,7 @@ class Rotary:
         return Rotary(self.cos[places], self.sin[places])
 
     def __call__(self, x: Tensor, heads: int) -> Tensor:
-        """The first `heads` heads of each vector rotated, the rest unchanged."""
+        """Rotates the first `heads` heads of each vector and leaves the rest unchanged."""
         size = self.cos.shape[-1]
         vectors = x[:, : heads * size].view(len(x), heads, size)
         swapped = vectors.roll(size // 2, -1)

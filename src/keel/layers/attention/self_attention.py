@@ -1,16 +1,16 @@
 """Multi-head self-attention over a flat batch: softmax(Q K^T / sqrt(D) + bias) V for each row (Vaswani et al. 2017).
 
 In: (T, W) vectors of all rows end to end, and an `AttentionContext`. Out: (T, W), or (S, W) for the selected tokens.
-Vectors after the last row are padding (`layers/padding.py`): nothing attends to them, and they become zeros.
+Vectors after the last row are padding (`layers/padding.py`): nothing attends to them, and their outputs are zero.
 
-The formula is `attend`. The files beside this one compute the same faster: `cpu.py` (no padding, a gradient of its
-own), `padded.py` (accelerators), `cache.py` (token by token, while a text is generated).
+The formula is `attend`. The other files of this folder compute the same faster: `cpu.py` (no padding, hand-written
+backward pass), `padded.py` (accelerators), `cache.py` (token by token, during generation).
 
 Notable choices
-- Query, key and value come from one matrix product; published checkpoints store three (see `hugging_face/`). The same
-  product may serve in several roles (`roles`): that is all the ablation "which projections are needed" takes.
-- With a bias on the scores a CPU computes the formula itself, with autograd: the kernel's hand-written gradient has no
-  bias, and a bias over (H, L, L) scores costs more than the kernel saves.
+- Query, key and value come from one matrix product; published checkpoints store three (see `hugging_face/`). One third
+  of the product may serve as several of them (`roles`): the ablation "which projections are needed" needs no more.
+- With a bias on the scores a CPU computes the formula with autograd: the hand-written backward pass of `cpu.py` has no
+  bias, and a bias over (H, L, L) scores costs more than that kernel saves.
 
 Shapes: T tokens, S selected tokens, R rows, L length, W width, H heads, D = W / H.
 """
@@ -33,13 +33,13 @@ ROLES = (0, 1, 2)  # which third of the product serves as query, key and value
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor, dropout_rate: float = 0.0) -> Tensor:
-    """softmax(Q K^T x scale + bias) V, for (R, H, L, D); a bias of minus infinity hides a key from a query."""
+    """softmax(Q K^T x scale + bias) V, for (R, H, L, D); a bias of minus infinity masks a key."""
     weights = torch.softmax(q @ k.transpose(-1, -2) * scale + bias, -1, torch.float32)
     return (dropout(weights, dropout_rate) if dropout_rate else weights).to(v.dtype) @ v
 
 
 class SelfAttention(nn.Module):
-    """`scale`: of the dot products; None: 1 / sqrt(D)."""
+    """`scale`: factor on the dot products; None: 1 / sqrt(D)."""
 
     def __init__(
         self,
@@ -54,19 +54,19 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads = heads
-        self.dropout = dropout  # share of the attention weights dropped in training
+        self.dropout = dropout  # rate, on the attention weights
         self.window = window
         self.roles = roles
         self.scale = (width // heads) ** -0.5 if scale is None else scale
         self.qkv = nn.Linear(width, (max(roles) + 1) * width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
-        self.cache: KeyValueCache | None = None  # of the tokens read so far, while a text is generated
+        self.cache: KeyValueCache | None = None  # during generation (`generation.py`)
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         return self.out(self._mix(x, context))
 
     def _mix(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """The heads' outputs side by side, by the fastest way for this device and context."""
+        """The concatenated outputs of the heads, computed the fastest way for this device and context."""
         rate = self.dropout if self.training else 0.0
         options = AttentionOptions(self.heads, self.scale, self.window, rate)
         lengths, selected = context.lengths, context.selected
@@ -85,7 +85,7 @@ class SelfAttention(nn.Module):
         return attend_rows(self._project_selected(x, context, selected), lengths, selected.counts, options)
 
     def _attend_with_bias(self, qkv: Tensor, context: AttentionContext, options: AttentionOptions) -> Tensor:
-        """The formula, for rows of one length at a time."""
+        """The formula, one run of rows of equal length at a time."""
         assert context.bias is not None
         mixed = []
         for run in runs_of(context.lengths, context.lengths):
@@ -100,7 +100,7 @@ class SelfAttention(nn.Module):
         return torch.cat([*mixed, padding])
 
     def _project(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """Queries, keys and values of all tokens side by side, rotated where the context says so."""
+        """Queries, keys and values of all tokens, concatenated, and rotated with rotary positions."""
         qkv = self._in_roles(self.qkv(x), self.roles)
         return qkv if context.rotary is None else context.rotary(qkv, 2 * self.heads)
 
@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
         return [queries, rest]
 
     def _rows_of(self, x: Tensor, roles: tuple[int, ...]) -> Tensor:
-        """The product with only those thirds of the matrix that have one of these roles."""
+        """The product with only those thirds of the matrix that these roles use."""
         width, first, stop = x.shape[1], min(roles), max(roles) + 1
         weight, bias = self.qkv.weight[first * width : stop * width], self.qkv.bias
         product = F.linear(x, weight, None if bias is None else bias[first * width : stop * width])

@@ -1,7 +1,7 @@
-"""How far a token attends: to its whole row, to what came before it, or to its neighbourhood.
+"""The attention window of a token: full, causal, or local (sliding window).
 
-In: the length of a row. Out: chunks of queries with the keys that some query of the chunk attends to, and masks for
-what has to be hidden inside a chunk. No tensor of the model passes through here.
+In: the length of a row. Out: chunks of queries with the keys that any query of the chunk attends to, and the masks
+inside a chunk. No model tensor passes through here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 FAR = 1 << 62
-SMALL = 1 << 20  # entries of a mask that is worth caching
-CHUNK = 256  # queries of a long row that are computed at once
+SMALL = 1 << 20  # entries; larger masks are not cached
+CHUNK = 256  # queries of a long row computed at once
 
 
 def size_of(place: slice) -> int:
@@ -30,7 +30,7 @@ class AttentionWindow:
     after: int | None = None
 
     def chunks(self, length: int) -> Iterator[tuple[slice, slice]]:
-        """Queries of a row that are computed together, and the keys they attend to."""
+        """Queries of a row computed together, and the keys they attend to."""
         for first in range(0, length, CHUNK):
             stop = min(first + CHUNK, length)
             yield (
@@ -42,11 +42,11 @@ class AttentionWindow:
             )
 
     def mask(self, queries: slice, keys: slice, device: torch.device) -> Tensor | None:
-        """(queries, keys) bool: True where a query must not attend; None: nothing is hidden."""
+        """(queries, keys) bool: True where attention is masked; None: nothing is masked."""
         if self == FULL:
             return None
         small = device.type == "cpu" and size_of(queries) * size_of(keys) <= SMALL
-        make = _cached_mask if small else _make_mask  # large ones would fill the memory
+        make = _cached_mask if small else _make_mask  # large masks would fill the memory
         return make(self, queries.start, queries.stop, keys.start, keys.stop, device)
 
 
@@ -61,7 +61,7 @@ def _make_mask(
     after = FAR if window.after is None else window.after
     if stop - 1 - first_key <= before and stop_key - 1 - first <= after:
         return None
-    with torch.inference_mode(False):  # it is cached, and used in training too
+    with torch.inference_mode(False):  # the cached mask is also used in training
         keys, queries = torch.arange(first_key, stop_key, device=device), torch.arange(first, stop, device=device)
         offset = keys - queries[:, None]
         return (offset < -before) | (offset > after)

@@ -1,1 +1,1 @@
-"""Decoders and the search for their best output."""
+"""Decoders and beam search."""

@@ -1,17 +1,17 @@
-"""Beam search: the likeliest text that a model can write, as far as a beam of candidates finds it.
+"""Beam search: an approximation of the most likely output of a decoder.
 
-In: a function that tells the chances of the next token for every candidate. Out: for each row the best finished text
-and its score: log-probability / ((5 + tokens) / 6) ^ penalty (Wu et al. 2016), the end counted as a token.
+In: a function that gives the next token's log-probabilities for every hypothesis. Out: for each row the best finished
+hypothesis and its score: log-probability / ((5 + tokens) / 6) ^ penalty (Wu et al. 2016), where the end token counts.
 
 Notable choices
-- A text ends if its end is among the K likeliest ways to go on; the K likeliest others stay candidates.
-- A row is done when K texts have ended, or when no candidate can still beat the best of them: chances only fall, so
-  what a candidate has now, divided by the largest divisor there is, is the most it can reach. A wide enough beam thus
-  gives the best text of all.
-- Rows that are done are taken out, so that the last long text does not keep all others waiting.
-- A beam of 1 is greedy search. What a row gets does not depend on the other rows.
+- A hypothesis is finished if its end token is among the K most likely continuations; the K most likely others go on.
+- A row is done when K hypotheses are finished, or when no open one can beat the best of them: log-probabilities only
+  fall, so the current sum divided by the largest possible divisor is an upper bound. A wide enough beam therefore
+  finds the optimum.
+- Finished rows are removed from the batch, so that the remaining steps do not compute them.
+- A beam of 1 is greedy search. A row's result does not depend on the other rows.
 
-Shapes: R rows, K candidates of a row, V tokens.
+Shapes: R rows, K hypotheses of a row, V tokens.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-# tokens (N,) that were just written; the candidate each of them continues (N,), None at the start; and the rows that
-# are still there (R,), None if they are the same as before -> log-probabilities (N, V). N = rows x K.
+# The latest tokens (N,); the hypothesis each of them extends (N,), None at the start; and the remaining rows (R,), None
+# if they are the same as before -> log-probabilities (N, V). N = rows x K.
 Step = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 
 
@@ -33,13 +33,13 @@ def divisor(tokens: int, penalty: float) -> float:
 def search(
     step: Step, limits: Sequence[int], begin: int, end: int, beam: int, penalty: float, device: torch.device
 ) -> list[tuple[list[int], float]]:
-    """`limits`: how many tokens each row may have at the most, the end included."""
+    """`limits`: the maximum number of tokens of each row, including the end token."""
     best: list[tuple[list[int], float]] = [([], -torch.inf)] * len(limits)
     ended = [0] * len(limits)
     rows = list(range(len(limits)))
     written: list[list[list[int]]] = [[[] for _ in range(beam)] for _ in rows]
     sums = torch.full((len(rows), beam), -torch.inf, device=device)
-    sums[:, 0] = 0  # all candidates are the same at first: one of them counts
+    sums[:, 0] = 0  # all hypotheses start identical: only one counts
     tokens = torch.full((len(rows) * beam,), begin, device=device)
     origin: Tensor | None = None
     kept: Tensor | None = None
@@ -52,9 +52,9 @@ def search(
         others = torch.ones(size, dtype=torch.bool, device=device)
         others[end] = False
         chances = chances.masked_fill(last[:, None, None] & others, -torch.inf)
-        found = (sums[:, :, None] + chances).flatten(1).topk(min(2 * beam, beam * size))
-        values, places = found.values.tolist(), found.indices.tolist()
-        alive: list[list[tuple[float, int, int]]] = []  # of each row: sum, candidate, token
+        likeliest = (sums[:, :, None] + chances).flatten(1).topk(min(2 * beam, beam * size))
+        values, places = likeliest.values.tolist(), likeliest.indices.tolist()
+        alive: list[list[tuple[float, int, int]]] = []  # of each row: sum, hypothesis extended, token
         for number, row in enumerate(rows):
             going = []
             for rank, (value, place) in enumerate(zip(values[number], places[number], strict=True)):
@@ -85,5 +85,5 @@ def search(
 
 
 def _fill(going: list[tuple[float, int, int]], beam: int) -> list[tuple[float, int, int]]:
-    """Up to K candidates: those that are missing are there without any chance."""
+    """Fills up to K hypotheses with some of probability zero."""
     return going + [(-torch.inf, going[0][1], going[0][2])] * (beam - len(going))

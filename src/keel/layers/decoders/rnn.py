@@ -1,19 +1,19 @@
 """A recurrent decoder, from one fixed vector (Cho et al. 2014), or with attention (Bahdanau et al. 2015).
 
-In: the embedded tokens of the texts being written, flat, and the encoder's vectors. Out: one vector per token, from
-which the next one is guessed.
+In: the embedded target tokens, flat, and the encoder's vectors. Out: one vector per target token, from which the next
+one is predicted.
 
-    s_0 = tanh(A h), with h the vector that stands for the text read
+    s_0 = tanh(A h), where h is the source's sentence vector
     s_t = GRU(s_{t-1}, [y_{t-1}; c_t])
     c_t = h, or with attention the sum of a_j h_j, a = softmax over j of v tanh(U h_j + B s_{t-1})
     out = tanh(C [s_t; y_{t-1}; c_t])
 
 Notable choices
-- Without attention nothing in c_t waits for s_{t-1}, so all inputs are known beforehand; with it, one step must end
-  before the next begins. That is what attention alone did away with.
-- No row is carried on beyond its end.
+- Without attention c_t does not depend on s_{t-1}, so all inputs are known in advance; with it, one step must finish
+  before the next begins: the dependency that the Transformer removed.
+- Rows are not computed beyond their end.
 
-Shapes: Q tokens written, R rows, S longest text read, W width, E width of the source.
+Shapes: R rows, S longest source, W width, E width of the source vectors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from keel.layers.recurrent.rows import read as step_through
 
 @dataclass(frozen=True)
 class Read:
-    """Of the texts read: one vector each, and with attention every token's, with U already applied."""
+    """The encoded source: one vector per row; with attention also each token's vector and key (U h_j)."""
 
     whole: Tensor  # (R, E)
     tokens: Tensor | None = None  # (R, S, E)
@@ -82,14 +82,14 @@ class RnnDecoder(nn.Module):
         else:
             states, contexts = self._step_by_step(inputs, reading, state, read)
         if self._remembers:
-            self._state = states  # rows have one new token each then
+            self._state = states  # each row has exactly one new token here
         return torch.tanh(self.out(self.dropout(torch.cat([states, embedded, contexts], 1))))
 
     def _first(self, read: Read) -> Tensor:
         return torch.tanh(self.begin(read.whole))
 
     def _step_by_step(self, inputs: Tensor, reading: Reading, state: Tensor, read: Read) -> tuple[Tensor, Tensor]:
-        """States and contexts. Rows stand longest first, so those that go on are the first ones."""
+        """States and contexts. The longest rows come first, so the rows that continue are a prefix."""
         states, contexts = [], []
         for words in inputs[reading.order].split(reading.together.tolist()):
             if len(words) < len(state):
@@ -102,7 +102,7 @@ class RnnDecoder(nn.Module):
         return reading.back(torch.cat(states)), reading.back(torch.cat(contexts))
 
     def weights(self, state: Tensor, read: Read) -> Tensor:
-        """(R, S): how much a state looks at each token read."""
+        """(R, S): attention weights over the source tokens."""
         assert self.ask is not None and read.inside is not None
         scores = self.score(torch.tanh(read.keys + self.ask(state)[:, None])).squeeze(2)
         return scores.masked_fill(~read.inside, -torch.inf).softmax(1)
@@ -111,21 +111,22 @@ class RnnDecoder(nn.Module):
     def attention_weights(
         self, embedded: Tensor, positions: Tensor, lengths: tuple[int, ...], read: Read
     ) -> list[Tensor]:
-        """(R, 1, longest, S): its one layer, its one head."""
+        """One (R, 1, longest, S) tensor: one layer with one head."""
         inputs = PaddedRows.of(lengths, embedded.device).pad(embedded)
-        state, found = self._first(read), []
+        state, weights = self._first(read), []
         for word in inputs.unbind(1):
-            found.append(self.weights(state, read))
+            weights.append(self.weights(state, read))
             state = self.network(torch.cat([word, self._look(state, read)], 1)[None], state[None])[1][0]
-        return [torch.stack(found, 1)[:, None]]
+        return [torch.stack(weights, 1)[:, None]]
 
     def _look(self, state: Tensor, read: Read) -> Tensor:
+        """(R, E): the context vector c_t."""
         assert read.tokens is not None
         return torch.einsum("rs,rse->re", self.weights(state, read), read.tokens)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Within this, each call gives the next token of every row."""
+        """Inside this context, each call gets the next token of every row."""
         self._state, self._remembers = None, True
         try:
             yield
@@ -133,6 +134,6 @@ class RnnDecoder(nn.Module):
             self._state, self._remembers = None, False
 
     def pick(self, rows: Tensor) -> None:
-        """Goes on from these rows of what was written."""
+        """Keeps these rows of the state; an index may be repeated."""
         assert self._state is not None
         self._state = self._state[rows]

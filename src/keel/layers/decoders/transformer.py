@@ -1,10 +1,8 @@
-"""The Transformer's decoder (Vaswani et al. 2017): attends to what it has written, and to the encoded source.
+"""The Transformer's decoder (Vaswani et al. 2017): causal self-attention, and cross-attention to the encoded source.
 
-In: the embedded tokens of the texts being written, flat, and the encoder's vectors. Out: one vector per token, from
-which the next one is predicted. In training all tokens of a text are computed at once, each seeing what came before it;
-in generation token by token, with keys and values cached (`writing`).
-
-Shapes: Q tokens written, W width.
+In: the embedded target tokens, flat, and the encoder's vectors. Out: one vector per target token, from which the next
+one is predicted. In training all tokens are computed in parallel with a causal mask; in generation token by token, with
+a key/value cache (`writing`).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from keel.layers.position import Positions
 
 
 class Shape(Protocol):
-    """What a decoder's blocks are like."""
+    """The dimensions and rates of a decoder's blocks."""
 
     @property
     def width(self) -> int: ...
@@ -52,7 +50,7 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Sources:
-    """The encoded source as each layer sees it."""
+    """The source's keys and values for each layer."""
 
     layers: list[EncodedSource]
 
@@ -61,7 +59,7 @@ class Sources:
 
 
 class DecoderBlock(nn.Module):
-    """Post-norm: self-attention, attention to the source, feed-forward."""
+    """Post-norm: self-attention, cross-attention, feed-forward."""
 
     def __init__(self, shape: Shape, source_width: int) -> None:
         super().__init__()
@@ -81,7 +79,7 @@ class DecoderBlock(nn.Module):
     def source_weights(
         self, x: Tensor, context: AttentionContext, padding: PaddedRows, source: EncodedSource
     ) -> Tensor:
-        """The weights of the attention to the source."""
+        """The cross-attention weights."""
         x = self.attention_norm(x + self.dropout(self.attention(x, context)))
         return self.cross_attention.weights(x, padding, source)
 
@@ -98,8 +96,9 @@ class TransformerDecoder(nn.Module):
         return [block for block in self.blocks if isinstance(block, DecoderBlock)]
 
     def init_offsets(self) -> None:
-        """The first layer's heads attend to what was just written, those of every layer to the same place of the source
-        and around it; what layers add starts at half of its size, as the encoder's."""
+        """Initialises the first layer's self-attention to attend to the previous tokens, and every layer's
+        cross-attention to the same position of the source and its neighbours; halves the weights of the layers that
+        add to the residual stream, as the encoder does."""
         attention = self._blocks()[0].attention
         query, key, _ = attention.qkv.weight.detach().chunk(3)
         init_sinusoid_offsets(query, key, attention.heads, previous_offsets(attention.heads))
@@ -110,7 +109,7 @@ class TransformerDecoder(nn.Module):
             divide_weights([block.attention.out, across.out, block.feed_forward.down], 2)
 
     def read(self, vectors: Tensor, lengths: tuple[int, ...], rows: Tensor) -> Sources:
-        """The source as each layer will see it. `rows`: one vector per source, which this decoder does not need."""
+        """The source's keys and values for each layer. `rows`: one vector per source, unused by this decoder."""
         padding = PaddedRows.of(lengths, vectors.device)
         return Sources([block.cross_attention.read(vectors, padding) for block in self._blocks()])
 
@@ -124,19 +123,19 @@ class TransformerDecoder(nn.Module):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Within this, each call gives the next token of every row."""
+        """Inside this context, each call gets the next token of every row."""
         with caching(self):
             yield
 
     def pick(self, rows: Tensor) -> None:
-        """Continues from these rows of what was written."""
+        """Keeps these rows of the caches; an index may be repeated."""
         pick_rows(self, rows)
 
     @torch.no_grad()
     def attention_weights(
         self, embedded: Tensor, positions: Tensor, lengths: tuple[int, ...], sources: Sources
     ) -> list[Tensor]:
-        """The weights of every layer's attention to the source."""
+        """The cross-attention weights of every layer."""
         x, rotary = self.positions(embedded, positions)
         context, padding, weights = AttentionContext(lengths, rotary=rotary), PaddedRows.of(lengths, x.device), []
         for block, source in zip(self._blocks(), sources.layers, strict=True):

@@ -1,8 +1,8 @@
 """A gated recurrent unit (Cho et al. 2014) over rows packed by time.
 
 In: torch's own module, which holds the weights and runs on accelerators, and the inputs of all rows: all first tokens,
-all second tokens, ... Out: the state after each token, packed alike. On a CPU this takes the module's place, for the
-reason that `layers/lstm.py` gives.
+all second tokens, ... Out: the state after each token, in the same order. On a CPU this replaces the module's forward
+pass, for the reason given in `lstm.py`.
 
     r, z = sigmoid(A x + a + B h + b)
     n = tanh(C x + c + r (D h + d))
@@ -22,7 +22,7 @@ from torch import Tensor
 
 
 def states_of(network: Any, x: Tensor, together: np.ndarray, begin: Tensor | None) -> Tensor:
-    """(T, H). `together`: how many rows still have a token, step by step; `begin`: (R, H), the first state."""
+    """(T, H). `together`: number of rows that have a token at each step; `begin`: (R, H), the initial state."""
     states, fresh = [], 2 * network.hidden_size
     state = x.new_zeros(int(together[0]), network.hidden_size) if begin is None else begin
     for given in F.linear(x, network.weight_ih_l0, network.bias_ih_l0).split(together.tolist()):

@@ -1,19 +1,19 @@
 """Long short-term memory (Hochreiter and Schmidhuber 1997), with a projected state (Sak et al. 2014), several at once.
 
-In: LSTMs of one shape, such as those from the left and from the right, and for each the inputs of all rows packed by
-time: all first tokens, all second tokens, ... Out: the state after each token, packed alike.
+In: LSTMs of one shape, such as the two directions of a BiLSTM, and for each the inputs of all rows packed by time: all
+first tokens, all second tokens, ... Out: the state after each token, in the same order.
 
     i, f, g, o = A x + B h + b
     c = sigmoid(f) c + sigmoid(i) tanh(g)
-    h = R (sigmoid(o) tanh(c)), or without R where nothing is projected
+    h = R (sigmoid(o) tanh(c)), without R if the state is not projected
 
 Notable choices
-- The modules are torch's own: they hold the weights and run on accelerators; on a CPU this is what they compute. There
-  torch's gradient makes a zero tensor of the whole input for every step, so its time grows with the square of a row's
-  length: thirteen times the forward pass with rows of 40 to 63 words (docs/notebook.md). Here the steps of the backward
-  pass compute what they must, and the weights' gradients are three products over all tokens at the end.
-- Without a gradient torch's own steps are as fast and keep nothing, so they are taken then (`layers/recurrent.py`).
-- Networks side by side take each step together, as batches of products: half as many steps, and one for each core.
+- The modules are torch's own: they hold the weights and run on accelerators. On a CPU their backward pass allocates a
+  zero tensor of the input's size at every step, so its time grows with the square of a row's length: thirteen times
+  the forward pass with rows of 40 to 63 words (docs/notebook.md). Here the steps of the backward pass compute only what
+  depends on the step, and the weights' gradients are three products over all tokens at the end.
+- Without gradients torch's own steps are as fast and store nothing, so they are used then (`rows.py`).
+- Networks are stepped together, as batched products: half as many steps, and one product per core.
 
 Shapes: S networks, N tokens of a step, T tokens in all, W width of the inputs, C cells, P width of a state.
 """
@@ -30,17 +30,17 @@ from torch.autograd.function import once_differentiable
 
 
 def states_of(networks: Sequence[Any], inputs: Sequence[Tensor], together: np.ndarray) -> Tensor:
-    """(S, T, P). `together`: how many rows still have a token, step by step."""
+    """(S, T, P). `together`: number of rows that have a token at each step."""
     weights = [_weights(network) for network in networks]
     into, again, bias, project = (
         torch.stack(part) if part[0] is not None else None for part in zip(*weights, strict=True)
     )
-    found: Tensor = _Steps.apply(together.tolist(), torch.stack(list(inputs)), into, again, bias, project)
-    return found
+    states: Tensor = _Steps.apply(together.tolist(), torch.stack(list(inputs)), into, again, bias, project)
+    return states
 
 
 def _weights(network: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """A, B, b and R, with the gates as i, f, o, g: three that pass through one sigmoid."""
+    """A, B, b and R, with the gates in the order i, f, o, g, so that the first three share one sigmoid call."""
 
     def in_order(weight: Tensor) -> Tensor:
         i, f, g, o = weight.chunk(4)
@@ -70,10 +70,10 @@ class _Steps(torch.autograd.Function):
             state = hidden if project is None else hidden @ project.mT
             states.append(state)
             kept += [gates, before, bounded] + ([] if project is None else [hidden])
-        found = torch.cat(states, 1)
+        outputs = torch.cat(states, 1)
         ctx.counts = counts
-        ctx.save_for_backward(x, into, again, project, found, *kept)
-        return found
+        ctx.save_for_backward(x, into, again, project, outputs, *kept)
+        return outputs
 
     @staticmethod
     @once_differentiable
@@ -87,7 +87,7 @@ class _Steps(torch.autograd.Function):
         later_cell, later, end = None, None, x.shape[1]
         for (gates, before, bounded, *_), count in zip(reversed(steps), reversed(counts), strict=True):
             to_state = to_states[:, end - count : end]
-            if later is not None:  # the rows that went on
+            if later is not None:  # from the rows that have a later token
                 to_state[:, : later.shape[1]] += later
             to_hidden = to_state if project is None else to_state @ project
             i, f, o, g = gates.chunk(4, 2)
@@ -118,7 +118,7 @@ class _Steps(torch.autograd.Function):
 
 
 def _before(counts: list[int]) -> Tensor:
-    """For every token but the first of each row: where the token before it stands."""
+    """For every token but the first of each row: the index of the previous token."""
     starts = np.cumsum([0, *counts])
     places = [start + np.arange(count) for start, count in zip(starts, counts[1:], strict=False)]
     return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *places]))

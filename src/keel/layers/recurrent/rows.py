@@ -1,14 +1,13 @@
 """Recurrent networks over the rows of a flat batch, in either direction.
 
-In: (T, W) vectors of all rows end to end, longest row first, and where each token stands in its row. Out: (T, H), the
-state after each token. A row's states depend on no other row.
+In: (T, W) vectors of all rows end to end, longest row first, and the order in which to read them. Out: (T, H), the
+state after each token. A row's states do not depend on other rows.
 
 Notable choices
-- Recurrent networks compute in fp32 also where other layers do not: a state is a sum over all steps before it.
-- Networks read rows packed by time (all first tokens, all second tokens, ...). Rows stand longest first here,
-  so packing is one permutation, and reading from the right is another.
-- Where they learn on a CPU, networks take steps of their own (`layers/lstm.py`, `layers/gru.py`); an LSTM's two sides
-  take them together.
+- Recurrent networks compute in fp32 even under autocast: a state is a sum over all steps before it.
+- Rows are packed by time (all first tokens, all second tokens, ...). The longest row comes first, so packing is one
+  permutation, and reading right to left is another.
+- Training on a CPU uses our own steps (`lstm.py`, `gru.py`); the two directions of a BiLSTM are stepped together.
 
 Shapes: T tokens, R rows, W and H widths.
 """
@@ -34,10 +33,10 @@ Network = nn.LSTM | nn.GRU
 
 @dataclass(frozen=True)
 class Reading:
-    """The order in which tokens are read: by time, from one side."""
+    """The order in which tokens are read: by time, left to right or right to left."""
 
     order: Tensor  # (T,)
-    together: np.ndarray  # (longest,): how many rows still have a token
+    together: np.ndarray  # (longest,): number of rows that have a token at each step
 
     @staticmethod
     def of(rows: Sequence[int], device: torch.device, backwards: bool = False) -> Reading:
@@ -48,29 +47,29 @@ class Reading:
         return Reading(order, (lengths > np.arange(lengths[0])[:, None]).sum(1))
 
     def back(self, states: Tensor) -> Tensor:
-        """From the order of reading to that of the rows."""
+        """From the order of reading back to flat rows."""
         return torch.empty_like(states).index_copy(0, self.order, states)
 
 
 def in_fp32(device: torch.device) -> AbstractContextManager[object]:
-    """Within this, products are not computed in half precision."""
+    """Disables autocast."""
     half = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if half else nullcontext()
 
 
 def read_sides(networks: Sequence[Network], given: Sequence[Tensor], readings: Sequence[Reading]) -> list[Tensor]:
-    """(T, H) for each network: its state after each token of what it is given. Networks are alike in shape."""
+    """(T, H) for each network: its state after each token of its input. The networks have the same shape."""
     sides = list(zip(networks, given, readings, strict=True))
     if not (_takes_own_steps(given[0]) and isinstance(networks[0], nn.LSTM)):
         return [read(*side) for side in sides]
     with in_fp32(given[0].device):
         packed = [x[reading.order].float() for _, x, reading in sides]
         states = lstm.states_of(networks, packed, readings[0].together)
-    return [reading.back(found) for reading, found in zip(readings, states, strict=True)]
+    return [reading.back(side) for reading, side in zip(readings, states, strict=True)]
 
 
 def read(network: Network, x: Tensor, reading: Reading, begin: Tensor | None = None) -> Tensor:
-    """(T, H): the network's state after each token. `begin`: (R, H), a GRU's state before the first; None: zeros."""
+    """(T, H): the network's state after each token. `begin`: (R, H), a GRU's initial state; None: zeros."""
     own = _takes_own_steps(x)
     if own and isinstance(network, nn.LSTM):
         return read_sides([network], [x], [reading])[0]
@@ -83,19 +82,19 @@ def read(network: Network, x: Tensor, reading: Reading, begin: Tensor | None = N
             states = gru.states_of(network, given, reading.together, first)
         else:
             packed = PackedSequence(given, torch.from_numpy(reading.together))
-            with warnings.catch_warnings():  # true, and nothing that a user could change
+            with warnings.catch_warnings():  # nothing a user could act on
                 warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
                 states = network(packed, None if first is None else first[None])[0].data
     return reading.back(states)
 
 
 def _takes_own_steps(x: Tensor) -> bool:
-    """On a CPU torch's gradient is slow; its steps are not."""
+    """On a CPU, torch's backward pass is slow; its forward pass is not."""
     return x.device.type == "cpu" and torch.is_grad_enabled()
 
 
 def _read_filled(network: Network, x: Tensor, reading: Reading, begin: Tensor | None) -> Tensor:
-    """The same with rows filled up to the longest: an accelerator would have to wait for each of a pack's sizes."""
+    """The same with padded rows: a PackedSequence would synchronise with the device at every step."""
     rows, longest = int(reading.together[0]), len(reading.together)
     places = np.concatenate([time * rows + np.arange(count) for time, count in enumerate(reading.together)])
     at = torch.from_numpy(places).to(x.device, non_blocking=True)
@@ -105,7 +104,7 @@ def _read_filled(network: Network, x: Tensor, reading: Reading, begin: Tensor | 
 
 
 class BothSides(nn.Module):
-    """A network from each side, side by side: a BiLSTM or BiGRU of one layer."""
+    """A BiLSTM or BiGRU of one layer: the states of both directions, concatenated."""
 
     def __init__(self, width: int, cells: int, cell: Literal["lstm", "gru"] = "lstm") -> None:
         super().__init__()
@@ -120,8 +119,8 @@ class BothSides(nn.Module):
 
 
 def whole_rows(vectors: Tensor, batch: Batch, side: int) -> Tensor:
-    """(R, W): the forward state at each row's end and the backward state at its start: both have read it all.
+    """(R, W): the forward state at each row's end and the backward state at its start, both after the full row.
 
-    `side`: the width of one side; a vector may be those of several layers, two sides each."""
+    `side`: the width of one direction; a vector may concatenate several layers, each with both directions."""
     sides = vectors.unflatten(1, (-1, 2, side))
     return torch.stack([sides[batch.ends, :, 0], sides[batch.starts, :, 1]], 2).flatten(1)
