@@ -23,6 +23,10 @@ test: .venv/ready  ## all tests: two at a time, then by themselves those that a 
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not clock"
 	$(BIN)/python -m pytest -m clock
 
+faults: .venv/ready  ## the fault suite at full length, with its figures: about half an hour on two cores
+	KEEL_FAULTS=all KEEL_KILLS=20 KEEL_FUZZ=10000 $(BIN)/python -m pytest tests/faults tests/test_folders.py \
+		-n 2 --dist worksteal --timeout 3600
+
 check: .venv/ready  ## style, types, import direction
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,5 +43,5 @@ bench: .venv/ready  ## speed against the peers, alternating in one process; TEXT
 golden: .venv/ready  ## short runs of every model and task on BASE and on this tree: the same to the last bit?
 	$(BIN)/python bench/golden.py $(BASE)
 
-.PHONY: help demo test check fix bench golden
+.PHONY: help demo test faults check fix bench golden
 .DEFAULT_GOAL := help

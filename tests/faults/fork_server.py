@@ -37,7 +37,7 @@ def compile_shim(folder: Path) -> Path | None:
 
 class Server:
     def __init__(self, library: Path) -> None:
-        environment = os.environ | {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "KEEL_FAULTS": str(library)}
+        environment = os.environ | {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "KEEL_SHIM": str(library)}
         self.process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -64,7 +64,7 @@ def _serve() -> None:
     import keel.stages.word_vectors  # noqa: F401 - imported once, for all children
     from keel.cli.main import run
 
-    library = ctypes.CDLL(os.environ["KEEL_FAULTS"])
+    library = ctypes.CDLL(os.environ["KEEL_SHIM"])
     library.fault_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     library.fault_seen.restype = ctypes.c_long
     answers = os.fdopen(os.dup(1), "w")  # forked children write to files instead of stdout

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -143,3 +146,65 @@ def test_a_log_with_a_torn_or_damaged_line_does_not_stop_a_resumed_run(run: Path
         RunFolder(run).forget_metrics_after(40)
         lines = log.read_text().splitlines()
         assert len(lines) >= 39
+
+
+FLIPS = 200 if os.environ.get("KEEL_FAULTS") == "all" else 40
+
+
+@pytest.mark.parametrize("kind", ["model", "checkpoint", "tokenizer", "corpus"])
+def test_no_damage_goes_unnoticed(
+    kind: str,
+    finished_run: Path,
+    tokenizer_path: Path,
+    corpus_path: Path,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """One bit at a random place of a random file; each file shortened; each file removed. All is said by file name."""
+    from keel.tokenizers.folder import open_tokenizer
+
+    checkpoint = max((finished_run / "checkpoints").iterdir())
+    sources = {"model": finished_run, "checkpoint": checkpoint, "tokenizer": tokenizer_path, "corpus": corpus_path}
+    open_it: Callable[[Path], object] = {"tokenizer": open_tokenizer, "corpus": Corpus.open}.get(kind, load_model)
+    folder = tmp_path / kind
+    shutil.copytree(sources[kind], folder, ignore=shutil.ignore_patterns("checkpoints"))
+    open_it(folder)
+    watched = [p for p in folder.rglob("*") if p.is_file() and p.name not in FOR_PEOPLE and p.stat().st_size]
+    source = random.Random(kind)
+
+    def refused(path: Path) -> None:
+        with pytest.raises(UserError) as caught:
+            open_it(folder)
+        assert "\n" not in str(caught.value) and str(folder) in str(caught.value), (path, caught.value)
+
+    for _ in range(FLIPS):
+        path = source.choice(watched)
+        whole = path.read_bytes()
+        damaged = bytearray(whole)
+        damaged[source.randrange(len(whole))] ^= 1 << source.randrange(8)
+        path.write_bytes(damaged)
+        if path.name != MANIFEST or _means_another_thing(whole, bytes(damaged)):
+            refused(path)
+        path.write_bytes(whole)
+    for path in watched:
+        whole = path.read_bytes()
+        path.write_bytes(whole[: source.randrange(len(whole))])
+        refused(path)
+        path.unlink()
+        if path.name != MANIFEST or kind == "corpus":  # a missing manifest is said (test_folders.py)
+            refused(path)
+        path.write_bytes(whole)
+    open_it(folder)
+    record_property("flips", FLIPS)
+    record_property("files shortened and removed", len(watched))
+
+
+def _means_another_thing(manifest: bytes, damaged: bytes) -> bool:
+    """Whether a damaged manifest lists other files or sums; its maker and files for people are not verified."""
+    try:
+        old, new = (
+            {n: e for n, e in json.loads(m)["files"].items() if n not in FOR_PEOPLE} for m in (manifest, damaged)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return True
+    return bool(old != new)
