@@ -24,7 +24,7 @@ test: .venv/ready  ## all tests: two at a time, then by themselves those that a 
 	$(BIN)/python -m pytest -m clock
 
 faults: .venv/ready  ## the fault suite at full length, with its figures: about half an hour on two cores
-	KEEL_FAULTS=all KEEL_KILLS=20 KEEL_FUZZ=10000 $(BIN)/python -m pytest tests/faults tests/test_folders.py \
+	KEEL_FAULTS=all KEEL_KILLS=20 KEEL_FUZZ=10000 $(BIN)/python -m pytest tests/faults tests/files/test_folders.py \
 		-n 2 --dist worksteal --timeout 3600
 
 check: .venv/ready  ## style, types, import direction

@@ -19,7 +19,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from keel.folders import write_folder
+from keel.files.folders import write_folder
 from keel.inference.translate import open_translator, translate
 from keel.stages.finetune import finetune
 from keel.tokenizers.whole_words import from_list

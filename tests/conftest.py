@@ -205,7 +205,7 @@ def resume_here() -> Callable[[list[str], Path], None]:
 @pytest.fixture(scope="session")
 def fingerprints() -> Callable[[Path], tuple[str, str]]:
     """SHA-256 of a finished run's weights and of its last checkpoint's optimizer state."""
-    from keel.folders import sha256
+    from keel.files.folders import sha256
 
     def of(out: Path) -> tuple[str, str]:
         last = max((out / "checkpoints").glob("step-*"))

@@ -1,4 +1,5 @@
-"""What the pages say is so: the tree, commands, links, make targets; and files and functions stay of a size to read."""
+"""What the pages say is so: the tree, commands, links, promises, make targets; what is installed is what is pinned; and
+files and functions stay of a size to read."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ import re
 import shlex
 import subprocess
 import typing
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from keel.cli.main import app
+from keel.cli.root import app
 
 ROOT = Path(__file__).parent.parent
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
@@ -243,6 +245,22 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken, f"{name_of(page)} links to {broken}"
 
 
+@pytest.mark.parametrize("page, heading", [(READMES[0], "What you can rely on"), (READMES[1], "可以信赖的地方")])
+def test_every_promise_links_to_tests_that_hold_it(page: Path, heading: str) -> None:
+    """In both languages the same promises, with the same tests, and each of these files has tests in it."""
+
+    def promises(page: Path, heading: str) -> list[list[str]]:
+        section = page.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+        bullets = re.split(r"^- ", section, flags=re.MULTILINE)[1:]
+        return [[target for target in LINK.findall(bullet) if target.startswith("tests/")] for bullet in bullets]
+
+    found = promises(page, heading)
+    assert len(found) >= 7 and all(found), f"{name_of(page)}: a promise without a test: {found}"
+    assert found == promises(READMES[0], "What you can rely on")
+    for target in {target for bullet in found for target in bullet}:
+        assert re.search(r"^def test_", (ROOT / target).read_text(encoding="utf-8"), re.MULTILINE), target
+
+
 def test_files_can_be_held_in_the_head() -> None:
     sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "src").rglob("*.py")}
     long = [f"{name_of(path)}: {lines} lines" for path, lines in sizes.items() if lines > LINES_AT_MOST]
@@ -271,6 +289,38 @@ def test_no_file_names_a_place_on_one_machine() -> None:
         for number, line in enumerate(lines, 1):
             found += [f"{name_of(path)}:{number}: {place}" for place in places if place in line]
     assert not found, found
+
+
+def plain(name: str) -> str:
+    """A distribution's name as pip compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def needed(name: str, extras: set[str], found: dict[str, set[str]]) -> None:
+    """Adds what a distribution needs on this machine, with all that this needs in turn."""
+    from packaging.requirements import Requirement
+
+    if plain(name) in found and extras <= found[plain(name)]:
+        return
+    found[plain(name)] = found.get(plain(name), set()) | extras
+    for line in metadata.requires(name) or []:
+        requirement = Requirement(line)
+        if not requirement.marker or any(requirement.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
+            needed(requirement.name, set(requirement.extras), found)
+
+
+def test_every_distribution_that_make_installs_is_pinned_at_the_installed_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pinned = {plain(name): version for name, version in pins.items()}
+    assert len(pinned) == len(pins), "a distribution is pinned twice"
+    found: dict[str, set[str]] = {}
+    needed("keel-nlp", {"dev"}, found)
+    installed = {name: metadata.version(name).split("+")[0] for name in found if name != "keel-nlp"}
+    assert len(installed) > 40, "the extras of pyproject.toml are not installed here: run `make test`"
+    wrong = {name: (version, pinned.get(name)) for name, version in installed.items() if pinned.get(name) != version}
+    assert not wrong, f"installed, and what constraints.txt pins: {wrong}"
+    assert set(pinned) <= set(installed), f"nothing needs {sorted(set(pinned) - set(installed))}"
 
 
 def test_make_targets_have_help_and_the_pages_name_real_ones() -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keel.errors import UserError
-from keel.folders import write_file
+from keel.files.folders import write_file
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +36,7 @@ ISA_VARIABLE = "ONEDNN_MAX_CPU_ISA"
 ISA_CAP = "AVX512_CORE_BF16"
 PROBE_SECONDS = 60.0
 CACHED_ANSWERS = 16
+THREADS_PER_CPU = 4
 
 # glibc's constants M_MMAP_THRESHOLD (blocks from this size on are mapped separately), M_TRIM_THRESHOLD (free space at
 # the top of the heap that is returned to the kernel) and M_TOP_PAD (extra space requested at once).
@@ -179,10 +180,18 @@ def _cpuinfo(field: str, cpuinfo: str) -> str:
 def default_threads() -> int:
     """The default number of threads: OMP_NUM_THREADS if set, else the available physical cores, within the quota."""
     wish = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if wish.isdigit() and int(wish) > 0:
+    if wish.isdecimal() and len(wish) < 10 and int(wish) > 0:
+        check_threads(int(wish), "OMP_NUM_THREADS=")
         return int(wish)
     quota = cpu_quota()
     return max(1, physical_cores() if quota is None else min(physical_cores(), int(quota)))
+
+
+def check_threads(threads: int, option: str = "--threads ") -> None:
+    """Raises for a number of threads that would only exhaust the machine."""
+    most = THREADS_PER_CPU * max(os.cpu_count() or 1, 16)
+    if not 0 < threads <= most:
+        raise UserError(f"{option}{threads}: give 1 to {most}; this machine has {os.cpu_count()} CPUs")
 
 
 def available_cpus() -> list[int]:

@@ -21,12 +21,15 @@ import yaml
 from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator
 
 from keel import catalog
-from keel.configs import BackboneConfig, ObjectiveConfig, Options, TaskConfig
+from keel.configs import ANY_LENGTH, BackboneConfig, ObjectiveConfig, Options, TaskConfig, brief
 from keel.errors import UserError, suggest
+from keel.files.yaml import load_yaml, read_yaml
 from keel.learner.frozen_encoder import EncoderSettings
 from keel.renamed_keys import MEMBERS, RECIPES, new_name
 from keel.text.labelled import LabelledData
 from keel.training.settings import FinetuneSettings, TrainingSettings
+
+MESSAGE = 300  # characters of a validation error
 
 
 class ModelSection(Options):
@@ -35,12 +38,12 @@ class ModelSection(Options):
 
 
 class LongPhase(Options):
-    length: int = Field(512, ge=8)
+    length: int = Field(512, ge=8, le=ANY_LENGTH)
     fraction: float = Field(0.1, gt=0, lt=1, description="fraction of the run, at its end, that uses the longer rows")
 
 
 class DataSection(Options):
-    length: int = Field(128, ge=8, description="tokens in a full row")
+    length: int = Field(128, ge=8, le=ANY_LENGTH, description="tokens in a full row")
     packing: str = Field(
         "pairs",
         description="how sentences become rows: pairs (for next_sentence), order (for sentence_order), full-sentences, "
@@ -63,7 +66,7 @@ class DataSection(Options):
     def _packing_exists(cls, name: str) -> str:
         if not catalog.known("packers", name):
             listed = [known.replace("_", "-") for known in catalog.names("packers")]
-            raise ValueError(f"there is no packing called '{name}'.{suggest(name, listed)}")
+            raise ValueError(f"there is no packing called {brief(name)}.{suggest(name[:MESSAGE], listed)}")
         return name
 
 
@@ -126,7 +129,7 @@ def listing() -> list[dict[str, str]]:
     """Name, parent and description of every recipe that comes with Keel."""
     rows = []
     for name in catalog.names("recipes"):
-        data = _read(catalog.find("recipes", name))
+        data = read_yaml(catalog.find("recipes", name))
         rows.append({"name": name, "extends": data.get("extends", ""), "description": data.get("description", "")})
     return rows
 
@@ -173,7 +176,7 @@ def parse_task(data: dict[str, Any], where: str) -> TaskRecipe:
         raise UserError(f"{where}: 'task' must be a section with a kind, such as {{kind: classify}}")
     data = dict(data)
     section = _by_own_name(data, "tasks", section)
-    config = catalog.find("tasks", str(section["kind"])).Config
+    config = _find("tasks", section["kind"], where).Config
     recipe: TaskRecipe = _validate(TaskRecipe, {**data, "task": _validate(config, section, "task", where)}, "", where)
     return recipe
 
@@ -186,22 +189,21 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
         raise UserError(f"{where}: a recipe needs model.backbone; `keel recipe show bert-mini` prints a complete one")
     unknown = {str(key) for key in model} - {"backbone", "objectives"}
     if unknown:
-        raise UserError(
-            f"{where}: unknown key {'model.' + min(unknown)!r}.{suggest(min(unknown), ['backbone', 'objectives'])}"
-        )
+        key = min(unknown)[:MESSAGE]
+        raise UserError(f"{where}: unknown key {brief('model.' + key)}.{suggest(key, ['backbone', 'objectives'])}")
     backbone = _by_own_name(data, "backbones", model["backbone"])
-    config = catalog.find("backbones", str(backbone.get("kind", "bert"))).Config
+    config = _find("backbones", backbone.get("kind", "bert"), where).Config
     objectives = {}
     named = model.get("objectives") or {}
     if not isinstance(named, dict):
-        raise UserError(f"{where}: 'model.objectives' must be a section with keys, found {named!r}")
+        raise UserError(f"{where}: 'model.objectives' must be a section with keys, found {brief(named)}")
     for name, options in named.items():
         if options is None:
             continue
         if str(name) in MEMBERS:
             raise UserError(f"{where}: the objective '{name}' is now called '{MEMBERS[name]}'; change the recipe")
         name = _by_own_name(data, "objectives", {"kind": str(name)})["kind"]
-        objective = catalog.find("objectives", str(name)).Config
+        objective = _find("objectives", name, where).Config
         objectives[name] = _validate(objective, options, f"model.objectives.{name}", where)
     if not objectives:
         raise UserError(f"{where}: model.objectives is empty; name at least one, such as masked_lm: {{}}")
@@ -228,11 +230,14 @@ def _check_packing(recipe: Recipe, where: str) -> None:
 def _check_lengths(recipe: Recipe, where: str) -> None:
     phase = recipe.data.long_phase
     longest = max(recipe.data.length, phase.length if phase else 0)
-    positions = recipe.model.backbone.max_length
-    if longest > positions:
-        raise UserError(
-            f"{where}: data.length {longest} exceeds model.backbone.positions {positions}; lower one or raise the other"
-        )
+    backbone = recipe.model.backbone
+    if longest > backbone.max_length:
+        key = "data.length" if longest == recipe.data.length else "data.long_phase.length"
+        if "positions" in type(backbone).model_fields:
+            limit, advice = f"model.backbone.positions {backbone.max_length}", "lower one or raise the other"
+        else:
+            limit, advice = f"the longest row of {backbone.kind}, {backbone.max_length}", "lower it"
+        raise UserError(f"{where}: {key} {longest} exceeds {limit}; {advice}")
     micro_batch = recipe.training.batch_tokens // recipe.training.micro_batches
     if micro_batch < longest:
         raise UserError(
@@ -243,21 +248,37 @@ def _check_lengths(recipe: Recipe, where: str) -> None:
 
 def _validate(model: Any, data: Any, prefix: str, where: str) -> Any:
     if not isinstance(data, dict):
-        raise UserError(f"{where}: '{prefix}' must be a section with keys, found {data!r}")
+        raise UserError(f"{where}: '{prefix}' must be a section with keys, found {brief(data)}")
     try:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = [str(p) for p in first["loc"]]
+        place = [str(p)[:MESSAGE] for p in first["loc"]]
         key = ".".join([p for p in [prefix, *place] if p])
+        shown = brief(key)
         if first["type"] == "extra_forbidden":
             if renamed := new_name(key):
-                raise UserError(f"{where}: the key {key!r} is now {renamed!r}{_new_value(key)}; change it") from None
+                raise UserError(f"{where}: the key {shown} is now {renamed!r}{_new_value(key)}; change it") from None
             known = _known_keys(model, place[:-1])
-            raise UserError(f"{where}: unknown key {key!r}.{suggest(place[-1], known)}") from None
-        found = "" if first["type"] == "missing" or isinstance(first["input"], dict) else f", found {first['input']!r}"
-        message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{where}: {key or 'recipe'!r}: {message}{found if key else ''}") from None
+            raise UserError(f"{where}: unknown key {shown}.{suggest(place[-1], known)}") from None
+        found = (
+            "" if first["type"] == "missing" or isinstance(first["input"], dict) else f", found {brief(first['input'])}"
+        )
+        message = " ".join(first["msg"].removeprefix("Value error, ").split())[:MESSAGE]
+        raise UserError(f"{where}: {shown if key else repr('recipe')}: {message}{found if key else ''}") from None
+
+
+def _find(room: str, name: Any, where: str) -> Any:
+    """A member of the catalog that a recipe names."""
+    if not _is_plain(name):
+        raise UserError(f"{where}: {brief(name)} is not the name of a member of {room}; `keel recipe show` prints one")
+    return catalog.find(room, name)
+
+
+def _is_plain(name: Any) -> bool:
+    """Whether a value can be a name or a path."""
+    plain = isinstance(name, str) and name.isprintable() and len(name) < 4000
+    return plain and all(len(part) < 250 for part in name.split("/"))
 
 
 def _known_keys(model: Any, path: list[str]) -> list[str]:
@@ -276,15 +297,19 @@ def _inherit(name_or_path: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     path = _locate(name_or_path)
     if str(path) in seen:
         raise UserError(f"{path}: a recipe cannot extend itself ({' -> '.join(seen)})")
-    data = _read(path)
+    data = read_yaml(path)
     data.setdefault("name", path.stem)
     if isinstance(data.get("plugins"), list):
+        if odd := [plugin for plugin in data["plugins"] if not _is_plain(plugin)]:
+            raise UserError(f"{path}: 'plugins' must be a list of Python files, found {brief(odd[0])}")
         data["plugins"] = [str(_beside(path, str(plugin))) for plugin in data["plugins"]]
         for plugin in data["plugins"]:
             catalog.add_plugin(plugin)
     parent = data.pop("extends", None)
     if not parent:
         return data
+    if not _is_plain(parent):
+        raise UserError(f"{path}: 'extends' must be the name or the file of a recipe, found {brief(parent)}")
     beside = path.parent / str(parent)  # a parent file is found beside its child, whatever the working directory
     return _merge(_inherit(str(beside if beside.is_file() else parent), (*seen, str(path))), data)
 
@@ -327,18 +352,6 @@ def _new_value(key: str) -> str:
     return changed.get(key, "")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", None)
-        place = f", line {line + 1}" if line is not None else ""
-        raise UserError(f"{path}{place}: not valid YAML ({getattr(error, 'problem', None) or 'not text'})") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: a recipe is a mapping of keys; `keel recipe show bert-mini` prints one")
-    return data
-
-
 def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
     merged = dict(parent)
     for key, value in child.items():
@@ -350,7 +363,7 @@ def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
 def _apply(data: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise UserError(f"--set {override}: expected key=value, such as training.learning_rate=1e-3")
+        raise UserError(f"--set {brief(override)}: expected key=value, such as training.learning_rate=1e-3")
     place = data
     *path, last = key.strip().split(".")
     for part in path:
@@ -358,9 +371,9 @@ def _apply(data: dict[str, Any], override: str) -> None:
             place[part] = {}
         place = place[part]
     try:
-        value = yaml.safe_load(text)
+        value = load_yaml(text)
     except yaml.YAMLError:
-        raise UserError(f"--set {override}: the value is not valid YAML") from None
+        raise UserError(f"--set {brief(override)}: the value is not valid YAML") from None
     if isinstance(value, str) and text.strip()[:1] not in "\"'":  # YAML 1.1 reads 1e-3 as text
         with contextlib.suppress(ValueError):
             value = float(value)

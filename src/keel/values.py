@@ -231,6 +231,7 @@ class TaskNeeds:
     keep_together: bool = False  # an example's windows are compared with each other, so they share a micro-batch
     group_by_length: bool = False  # a step has examples of similar length, because its decoder pads
     full_embeddings: bool = False  # trains the full embedding matrix, not only the rows that the data uses
+    long: tuple[str, ...] = ("head", "tail", "head-tail", "windows")  # the strategies for long texts that it has
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ import pytest
 import typer
 
 from keel.cli import common
-from keel.cli.main import app, run
+from keel.cli.main import run
+from keel.cli.root import app
 from keel.errors import Stopped, UserError
 
 KEEL = [sys.executable, "-c", "from keel.cli.main import main; main()"]

@@ -205,8 +205,8 @@ def test_evaluate_and_compare_pass_the_recipe_that_packs_and_masks(monkeypatch: 
 def test_options_that_do_not_go_together_are_one_line(
     line: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put_module(monkeypatch, "keel.stages.evaluate", predict=None)
-    put_module(monkeypatch, "keel.inference.tasks", answer=None, open_task=None)
+    put_module(monkeypatch, "keel.stages.evaluate", predict_groups=None)
+    put_module(monkeypatch, "keel.inference.tasks", answer_groups=None, open_task=None)
     put_module(monkeypatch, "keel.inference.translate")
     monkeypatch.setattr(compare, "_tasks", lambda given, settings: [])
     put(monkeypatch, "keel.comparing.lineage", "compare_lineage", {})
@@ -253,12 +253,12 @@ def test_predict_takes_texts_pairs_and_lists(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    put_module(monkeypatch, "keel.stages.evaluate", predict=None)
+    put_module(monkeypatch, "keel.stages.evaluate", predict_groups=None)
     put_module(
         monkeypatch,
         "keel.inference.tasks",
         open_task=lambda *args, **options: Pairs(Usage('("A.", "B.")', several)),
-        answer=lambda model, examples, report: [{"given": example} for example in examples],
+        answer_groups=lambda model, groups, report: ([{"given": example} for example in group] for group in groups),
     )
     assert run(["predict", "m", *words]) == 0
     lines = [json.loads(line)["given"] for line in capsys.readouterr().out.splitlines()]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keel import folders
 from keel.corpus.store import Corpus, CorpusWriter, Encoded, held_out_threshold
 from keel.errors import UserError
+from keel.files import folders
 
 Document = list[list[int]]  # sentences of ids
 DOCUMENTS = st.lists(

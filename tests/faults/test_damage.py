@@ -15,7 +15,7 @@ import pytest
 
 from keel.corpus.store import Corpus
 from keel.errors import UserError
-from keel.folders import FOR_PEOPLE, MANIFEST, verify_folder
+from keel.files.folders import FOR_PEOPLE, MANIFEST, verify_folder
 from keel.hugging_face.folder import load_model
 from keel.training.run_folder import RunFolder
 

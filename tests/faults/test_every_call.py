@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from fork_server import KILL, Server, compile_shim
 
-from keel.folders import FOR_PEOPLE, MANIFEST, sha256, verify_folder
+from keel.files.folders import FOR_PEOPLE, MANIFEST, sha256, verify_folder
 
 ALL = os.environ.get("KEEL_FAULTS") == "all"
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "KILL": KILL}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.folders import verify_folder
+from keel.files.folders import verify_folder
 
 KILLS = 3
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from keel.folders import verify_folder
+from keel.files.folders import verify_folder
 
 Keel = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.folders import verify_folder
+from keel.files.folders import verify_folder
 
 KILLS = int(os.environ.get("KEEL_KILLS", "5"))
 THREADS = "2" if KILLS > 5 else "1"
@@ -51,6 +51,7 @@ def kill_once(process: subprocess.Popen[str], out: Path, how: str, source: rando
     process.wait()
 
 
+@pytest.mark.clock  # a kill must land inside a save of a few milliseconds
 @pytest.mark.timeout(60 + 60 * KILLS)
 def test_any_number_of_kills_changes_no_bit(
     start_keel: Callable[..., subprocess.Popen[str]],

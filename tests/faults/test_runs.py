@@ -12,7 +12,7 @@ import pytest
 
 from keel.cli.main import run
 from keel.errors import UserError
-from keel.folders import verify_folder
+from keel.files.folders import verify_folder
 from keel.stages.corpus import build
 from keel.stages.pretrain import pretrain
 from keel.stages.tokenizer import train as train_tokenizer

@@ -41,6 +41,7 @@ def run_as_printed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     [(signal.SIGINT, "model"), (signal.SIGTERM, "my model's $1")],
     ids=["Ctrl-C", "SIGTERM in a folder with an odd name"],
 )
+@pytest.mark.clock
 def test_a_stopped_run_goes_on_as_it_says(
     start_keel: Start,
     pretrain: list[str],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import subprocess
 from pathlib import Path
@@ -17,6 +18,7 @@ from keel.comparing.tasks import LabelledTask
 from keel.errors import Stopped, UserError
 from keel.hugging_face.folder import load_model
 from keel.inference.model import Model
+from keel.pretraining.held_out import evaluate_on_corpus
 from keel.stages.finetune import finetune
 from keel.stages.pretrain import pretrain, save_untrained
 from keel.stages.probe import probe
@@ -80,15 +82,23 @@ def test_elmo_resumes_where_it_was_stopped(word_corpus: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("output", ["table", "characters"])
 def test_elmo_learns_on_a_tasks_own_text(elmo: Path, word_corpus: Path, tmp_path: Path, output: str) -> None:
-    """Continued without labels: the loss of the text goes on falling. Another softmax starts afresh."""
+    """Continued without labels on other sentences of the same words: their held-out loss falls. Another softmax starts
+    afresh, and is soon better than even guesses."""
+    from keel.stages.corpus import build
+
+    source, path = random.Random(4), tmp_path / "task.jsonl"
+    words = ("captain", "sailor", "carpenter", "keel", "mast", "harbour", "at", "dawn")
+    lines = [" ".join(source.choice(words) for _ in range(12)) + "." for _ in range(200)]
+    path.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    build([str(path)], str(word_corpus.parent / "words"), str(tmp_path / "c"), workers=1, held_out=0.2)
+    before = evaluate_on_corpus(str(elmo), str(tmp_path / "c"))
     changes = [*SMALL_ELMO, "training.steps=30", f"model.objectives.bidirectional_lm.output={output}"]
     result = pretrain(
-        "elmo-mini", corpus=str(word_corpus), out=str(tmp_path / "m"), init=str(elmo), overrides=changes, quiet=True
+        "elmo-mini", corpus=str(tmp_path / "c"), out=str(tmp_path / "m"), init=str(elmo), overrides=changes, quiet=True
     )
-    before = json.loads((elmo / "metrics.jsonl").read_text().splitlines()[-1])
-    if output == "table":
-        assert result["bidirectional_lm.loss"] < before["bidirectional_lm.loss"]
-    assert np.isfinite(result["bidirectional_lm.loss"])
+    even = np.log(load_model(elmo).tokenizer.size)
+    bar = before["bidirectional_lm.loss"] - 0.2 if output == "table" else even
+    assert result["bidirectional_lm.loss"] < bar
 
 
 @pytest.mark.parametrize("recipe", ["elmo-mini", "word2vec", "fasttext"])
@@ -106,11 +116,22 @@ def test_continuing_from_a_model_with_other_words_is_refused(
 
 
 @pytest.mark.parametrize("at", ["input", "output", "both"])
-def test_a_bilstm_tags_with_elmos_layers(elmo: Path, names: Path, tmp_path: Path, at: str) -> None:
-    changes = [*BILSTM, f"encoder.bilstm.at={at}", "training.epochs=25", "training.learning_rate=1e-2"]
+def test_a_bilstm_tags_with_elmos_layers(elmo: Path, tmp_path: Path, at: str) -> None:
+    """Judged on sentences that were not learnt."""
+    kinds = {"captain": "MAN", "sailor": "MAN", "carpenter": "MAN", "keel": "THING", "mast": "THING", "plank": "THING"}
+    source, sentences = random.Random(2), set()
+    while len(sentences) < 60:
+        first, second = source.sample(sorted(kinds), 2)
+        verb, article = source.choice(("watches", "remembers", "follows")), source.choice(("the", "a", "an old"))
+        sentences.add(f"the {first} {verb} {article} {second}")
+    for file, part in (("train", sorted(sentences)[::2]), ("dev", sorted(sentences)[1::2])):
+        tagged = ["\n".join(f"{w} B-{kinds[w]}" if w in kinds else f"{w} O" for w in s.split()) for s in part]
+        (tmp_path / f"{file}.conll").write_text("\n\n".join(tagged) + "\n")
+    train, dev = (str(tmp_path / f"{file}.conll") for file in ("train", "dev"))
+    changes = [*BILSTM, f"encoder.bilstm.at={at}", "training.epochs=60", "training.learning_rate=1e-2"]
     out = str(tmp_path / "t")
-    result = finetune(str(elmo), "tag", train=str(names), dev=str(names), out=out, overrides=changes, quiet=True)
-    assert result["f1"] == 1.0
+    result = finetune(str(elmo), "tag", train=train, dev=dev, out=out, overrides=changes, quiet=True)
+    assert result["f1"] > 0.95
     mixes = result["mixes"]
     assert set(mixes) == {"input": {"read"}, "output": {"beside"}, "both": {"read", "beside"}}[at]
     assert all(sum(shares[:-1]) == pytest.approx(1.0) and len(shares) == 4 for shares in mixes.values())

@@ -128,7 +128,7 @@ def test_published_layouts_of_lists_are_read(vectors: Path, tmp_path: Path) -> N
     assert found["list"]["pairs"] == 3 and found["list"]["left_out"] == 0
 
 
-def test_every_task_runs_on_static_vectors(vectors: Path, tmp_path: Path) -> None:
+def test_texts_and_words_are_classified_with_static_vectors(vectors: Path, tmp_path: Path) -> None:
     table = tmp_path / "d.tsv"
     table.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 16)
     for frozen in ("false", "true"):

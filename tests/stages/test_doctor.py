@@ -102,6 +102,7 @@ def test_machines_without_amx_and_users_who_chose_pay_nothing(monkeypatch: pytes
     assert os.environ[machine.ISA_VARIABLE] == "AVX2"
 
 
+@pytest.mark.clock  # a probe that takes too long counts as a crash
 def test_the_real_probe_does_not_kill_the_one_who_asks() -> None:
     assert machine.bf16_trap() in (machine.FINE, machine.TRAPPED)
 

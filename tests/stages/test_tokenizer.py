@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import UserError
-from keel.folders import verify_folder
+from keel.files.folders import verify_folder
 from keel.stages.tokenizer import Progress, inspect, train
 from keel.tokenizers.wordpiece import WordPiece
 

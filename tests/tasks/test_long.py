@@ -106,12 +106,17 @@ def test_an_answer_is_found_wherever_it_stands(tokenizer: Any, gold: str, before
     question = Question("", "1", "who is it", context, [(gold, len(filler))], False, False)
     task = Answer(AnswerConfig(), LabelledData(length=64, long=LongText(overlap=0.4)))
     windows, _ = task.windows([question], tokenizer)
-    outputs = []
+    ids, outputs, seen = tokenizer.encode([gold])[0], [], 0
     for window in windows:
+        starts = np.lib.stride_tricks.sliding_window_view(window.ids, len(ids)) if len(window.ids) >= len(ids) else []
+        found = [n for n, part in enumerate(starts) if np.array_equal(part, ids)]
         output = np.full((len(window.ids), 2), -5.0)
-        for side, token in enumerate(window.answers["answer"]):
-            output[token, side] = 5.0
+        for start in found:  # the tokens of the answer, found without what the window says about it
+            output[start, 0] = output[start + len(ids) - 1, 1] = 5.0
+            assert window.answers["answer"].tolist() == [start, start + len(ids) - 1]
+        seen += len(found)
         outputs.append(output)
+    assert seen, "no window has the answer"
     (answer,) = task.answer([question], windows, outputs)
     assert answer["answer"] == gold
     assert context[answer["start"] : answer["end"]] == gold

@@ -125,3 +125,51 @@ def test_unusable_files_are_refused(tmp_path: Path) -> None:
     assert error(tmp_path / "b.tx").endswith("Did you mean 'b.txt'?")
     assert "not a file of columns" in error(write(tmp_path / "a.jsonl", "{}"))
     assert "UTF-16" in error(write(tmp_path / "e.txt", "EU O".encode("utf-16")))
+
+
+def universal(*rows: tuple[str, str, str, str]) -> str:
+    """Lines of a .conllu from (ID, FORM, UPOS, XPOS)."""
+    return "".join(f"{i}\t{form}\t_\t{upos}\t{xpos}\tNumber=Sing\t0\troot\t_\t_\n" for i, form, upos, xpos in rows)
+
+
+FIRST = (
+    "# sent_id = 1\n# text = I don't see 10 000 # signs\n"
+    + universal(("1", "I", "PRON", "PRP"), ("2-3", "don't", "_", "_"), ("2", "do", "AUX", "VBP"))
+    + universal(("3", "n't", "PART", "RB"), ("3.1", "really", "ADV", "RB"), ("4", "10 000", "NUM", "CD"))
+    + universal(("5", "#", "SYM", "#"))
+)
+
+
+@pytest.mark.parametrize("name", ["a.conllu", "a.conllu.gz"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_universal_dependencies(tmp_path: Path, name: str, newline: str) -> None:
+    """Comments, multiword tokens and empty nodes are not words, and columns have names."""
+    data = FIRST + "\n# text = Yes\n" + universal(("1", "Yes", "INTJ", "UH")) + "\n"
+    path = write(tmp_path / name, data.replace("\n", newline))
+    (first, second), rejected = read_conll(path)
+    assert not rejected and second == Sentence(str(path), 12, ["Yes"], ["INTJ"])
+    assert first.line == 3 and first.words == ["I", "do", "n't", "10 000", "#"]
+    assert first.tags == ["PRON", "AUX", "PART", "NUM", "SYM"]
+    for xpos in ("xpos", "XPOS", "5", 5, -6):
+        assert read_conll(path, tag=xpos)[0][0].tags == ["PRP", "VBP", "RB", "CD", "#"]
+    assert read_conll(path, word="upos", tag="Feats")[0][1] == Sentence(str(path), 12, ["INTJ"], ["Number=Sing"])
+    assert read_conll(path, tags_needed=False)[0][0].words == first.words
+
+
+def test_bad_lines_and_columns_of_universal_dependencies(tmp_path: Path) -> None:
+    good = universal(("1", "Yes", "INTJ", "UH"))
+    bad = [good.replace("\t_\n", "\n"), good.replace("\n", "\tx\n"), good.replace("\t", " "), "x" + good]
+    path = write(tmp_path / "a.conllu", "\n".join([good, *bad, good]))
+    sentences, rejected = read_conll(path)
+    assert [s.line for s in sentences] == [1, 11]
+    assert [(one.line, one.reason.partition(" (")[0]) for one in rejected] == [
+        (3, "too few columns: 9 separated by tabs, .conllu has 10"),
+        (5, "too many columns: 11 separated by tabs, .conllu has 10"),
+        (7, "too few columns: 1 separated by tabs, .conllu has 10"),
+        (9, "not a word's number: 'x1' in the column ID"),
+    ]
+    assert error(path, tag="xpost").endswith("Did you mean 'XPOS'?")
+    assert "4 (word) and 4 (tag) are the same column" in error(path, word="upos")
+    assert "no line has the 10 columns" in error(write(tmp_path / "b.conllu", "EU\tB-ORG\n"))
+    assert "no sentence" in error(write(tmp_path / "c.conllu", "# a comment\n"))
+    assert "only the columns of a .conllu have names" in error(write(tmp_path / "d.conll", "EU O\n"), tag="upos")

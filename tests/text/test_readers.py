@@ -204,14 +204,15 @@ def test_bad_json_lines(tmp_path: Path) -> None:
 
 
 def test_tables(tmp_path: Path) -> None:
-    rows = 'id,text\n1,"two\nlines, ""quoted"""\n2\n\n3,  \n4,plain\r\n5,"never closed\n6,swallowed\n'
+    rows = 'id,text\n1,"two\nlines, ""quoted"""\n2\n\n3,  \n4,plain\r\n5,"never closed\n6,kept\n'
     assert documents(write(tmp_path / "a.csv", rows)) == [
         ('two\nlines, "quoted"', ""),
         ("", "too few columns: 1, the text is in column 2"),
         ("", "empty"),
         ("", "empty"),
         ("plain", ""),
-        ("", "unclosed quote: the field that begins in this row never ends"),
+        ("", "unclosed quote: it begins in this row and never ends"),
+        ("kept", ""),
     ]
     tsv = write(tmp_path / "a.tsv", 'text\tn\n"half quoted\t1\n')
     assert documents(tsv) == [('"half quoted', "")]
@@ -221,16 +222,16 @@ def test_tables(tmp_path: Path) -> None:
 
 
 def test_long_records_are_rejected_and_the_next_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keel.text.records.RECORD_BYTES", 1000)
+    monkeypatch.setattr("keel.text.rows.RECORD_BYTES", 1000)
     small_blocks(monkeypatch, 64)
     for size, kind in ((500, ""), (5000, "record too long")):
         long = json.dumps({"text": "x" * size})
         assert kinds(documents(write(tmp_path / "a.jsonl", f'{long}\n{{"text": "b"}}\n'))) == [kind, ""]
         found = documents(write(tmp_path / "a.csv", f"text\n{'x' * size}\nb\n"))
         assert kinds(found) == [kind, ""] and found[-1] == ("b", "")
-    # An unclosed quote loses this much text and no more.
+    # An unclosed quote loses its own line only.
     found = documents(write(tmp_path / "a.csv", 'text\n"' + "x\n" * 1000 + "b\n"))
-    assert kinds(found)[0] == "record too long" and found[1:] == [("x", "")] * (len(found) - 2) + [("b", "")]
+    assert kinds(found)[0] == "unclosed quote" and found[1:] == [("x", "")] * 999 + [("b", "")]
 
 
 def test_a_long_line_takes_little_memory(tmp_path: Path) -> None:

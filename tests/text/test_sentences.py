@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from keel.text import sentences as module
 from keel.text.sentences import LONGEST, split
 
 ALPHABET = st.text(
@@ -92,10 +94,27 @@ def test_newlines_always_end_a_sentence() -> None:
     assert split("a title\nMr.\r\nSmith\n\n\nof the U.S.\u2028end") == ["a title", "Mr.", "Smith", "of the U.S.", "end"]
 
 
-@pytest.mark.parametrize("unit", [".", "!", "…", "。", '."', ". ", "a.b.", "Mr. ", "J. ", "1. ", '"', "x"])
-def test_time_grows_with_length_only(unit: str) -> None:
+@pytest.mark.parametrize("end", ["", "a", "。a"])
+@pytest.mark.parametrize(
+    "unit", [".", "!", "…", "。", '."', ". ", "a.b.", "Mr. ", "J. ", "1. ", '"', "x", ".\t", "? )"]
+)
+def test_time_grows_with_length_only(unit: str, end: str) -> None:
     """With backtracking, twenty times the text would take far more than twenty times as long."""
-    text = unit * (200_000 // len(unit))
+    text = unit * (200_000 // len(unit)) + end
     start = time.process_time()
     split(text)
     assert time.process_time() - start < 2
+
+
+@settings(max_examples=500)
+@given(st.one_of(ALPHABET, st.text('.!?…。！")” aA中\n1', max_size=40)))
+@example("..。a")
+@example('a.")...b. C')
+def test_skipping_runs_of_stops_changes_no_sentence(text: str) -> None:
+    """The expression without its last alternative defines the sentences; it takes quadratic time."""
+    patch = pytest.MonkeyPatch()
+    found = split(text)
+    with patch.context() as context:
+        without = module._STOP.pattern.rpartition("|(?<=[.!?…])")[0] + ")"
+        context.setattr(module, "_STOP", re.compile(without))
+        assert split(text) == found

@@ -182,7 +182,7 @@ def test_paths_without_a_tokenizer_are_refused(tokenizer: WordPiece, tmp_path: P
     with pytest.raises(UserError, match="no such file"):
         WordPiece.load(tmp_path / "nowhere")
     (tmp_path / "tokenizer.json").write_text("[1, 2")
-    with pytest.raises(UserError, match="not the JSON"):
+    with pytest.raises(UserError, match="not valid JSON"):
         WordPiece.load(tmp_path)
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("[]")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -164,8 +163,7 @@ def test_a_signal_before_the_first_step_saves_a_state_to_resume(make_run: MakeRu
     saved: list[State] = []
 
     def source(progress: float, cursors: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(1)
+        signal.raise_signal(signal.SIGINT)
         raise AssertionError("the signal was ignored")
 
     end, stopped = train(replace(run, source=source, save=saved.append))
@@ -179,23 +177,15 @@ def test_a_signal_interrupts_an_evaluation(make_run: MakeRun) -> None:
     rounds: list[int] = []
 
     def evaluate() -> dict[str, float]:
-        for _ in range(30):  # three seconds, in small parts as batches would be
-            rounds.append(1)
-            time.sleep(0.1)
+        for number in range(30):  # in small parts, as batches would be
+            rounds.append(number)
+            if number == 3:
+                signal.raise_signal(signal.SIGTERM)
         return {}
 
-    timer = threading.Timer(0.0, lambda: None)
-
-    def show(line: dict[str, Any]) -> None:
-        nonlocal timer
-        if line["step"] == 2:
-            timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
-            timer.start()
-
-    end, stopped = train(replace(run, evaluate=evaluate, show=show, save=saved.append))
-    timer.cancel()
+    end, stopped = train(replace(run, evaluate=evaluate, save=saved.append))
     assert stopped and end.step == 2 and saved[-1].step == 2
-    assert len(rounds) < 30
+    assert rounds == [0, 1, 2, 3]
 
 
 def test_checkpoints_are_saved_by_steps_and_at_the_end_and_never_twice(make_run: MakeRun) -> None:

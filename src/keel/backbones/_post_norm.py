@@ -31,12 +31,12 @@ class AttentionSection(Options):
 
 
 class PostNormConfig(BackboneConfig):
-    layers: int = Field(12, ge=1)
-    width: int = Field(768, ge=1)
-    heads: int = Field(12, ge=1)
-    feed_forward: int = Field(3072, ge=1)
-    positions: int = Field(512, ge=4)
-    segments: int = Field(2, ge=1)
+    layers: int = Field(12, ge=1, le=1000)
+    width: int = Field(768, ge=1, le=1 << 20)
+    heads: int = Field(12, ge=1, le=1 << 20)
+    feed_forward: int = Field(3072, ge=1, le=1 << 20)
+    positions: int = Field(512, ge=4, le=1 << 20)
+    segments: int = Field(2, ge=1, le=1 << 20)
     activation: Literal["gelu", "gelu_new", "relu"] = "gelu"
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.1, ge=0, lt=1)

@@ -31,11 +31,15 @@ from keel.values import Batch, Encoding
 
 class AlbertConfig(BidirectionalConfig):
     kind: Literal["albert"] = "albert"
-    embedding_width: int = Field(128, ge=1)
+    embedding_width: int = Field(128, ge=1, le=1 << 20)
     share_parameters: Literal["all", "attention", "feed-forward", "none"] = "all"
     activation: Literal["gelu", "gelu_new", "relu"] = "gelu_new"
     dropout: float = Field(0.0, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)
+
+    @property
+    def stored_layers(self) -> int:
+        return 1 if self.share_parameters == "all" else self.layers
 
     @property
     def embedding(self) -> int:

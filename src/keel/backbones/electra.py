@@ -28,7 +28,7 @@ from keel.values import Batch, Encoding
 
 class ElectraConfig(BidirectionalConfig):
     kind: Literal["electra"] = "electra"
-    embedding_width: int | None = Field(None, ge=1, description="null: the model's width")
+    embedding_width: int | None = Field(None, ge=1, le=1 << 20, description="null: the model's width")
     pooler: bool = False
 
     @property

@@ -41,13 +41,15 @@ PAPER = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)]
 
 class ElmoConfig(BackboneConfig):
     kind: Literal["elmo"] = "elmo"
-    max_characters: int = Field(50, ge=3, description="bytes read of a word, including its begin and end marks")
-    character_width: int = Field(16, ge=1)
+    max_characters: int = Field(50, ge=3, le=1 << 20, description="bytes read of a word, begin and end marks included")
+    character_width: int = Field(16, ge=1, le=1 << 20)
     filters: list[tuple[int, int]] = Field(PAPER, min_length=1, description="convolutions: [width, how many]")
-    highway_layers: int = Field(2, ge=0)
-    layers: int = Field(2, ge=1)
-    cells: int = Field(4096, ge=2, description="of each LSTM")
-    width: int = Field(512, ge=1, description="of each LSTM's projected state; a word's vector is twice as wide")
+    highway_layers: int = Field(2, ge=0, le=100)
+    layers: int = Field(2, ge=1, le=1000)
+    cells: int = Field(4096, ge=2, le=1 << 20, description="of each LSTM")
+    width: int = Field(
+        512, ge=1, le=1 << 20, description="of an LSTM's projected state; a word's vector is twice as wide"
+    )
     dropout: float = Field(0.1, ge=0, lt=1)
     pooler: Literal[False] = False
 

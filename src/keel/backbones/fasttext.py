@@ -33,11 +33,13 @@ PARTS = 24  # rows of a word, at most: its own, and its first n-grams
 
 class FastTextConfig(BackboneConfig):
     kind: Literal["fasttext"] = "fasttext"
-    width: int = Field(100, ge=1)
-    min_n: int = Field(3, ge=1, description="characters of an n-gram, at least")
-    max_n: int = Field(6, ge=1, description="characters of an n-gram, at most")
-    buckets: int = Field(200_000, ge=1, description="embeddings shared by all n-grams, which are hashed to them")
-    max_characters: int = Field(64, ge=3, description="bytes read of an out-of-vocabulary word")
+    width: int = Field(100, ge=1, le=1 << 20)
+    min_n: int = Field(3, ge=1, le=1 << 20, description="characters of an n-gram, at least")
+    max_n: int = Field(6, ge=1, le=1 << 20, description="characters of an n-gram, at most")
+    buckets: int = Field(
+        200_000, ge=1, le=1 << 31, description="embeddings shared by all n-grams, which are hashed to them"
+    )
+    max_characters: int = Field(64, ge=3, le=1 << 20, description="bytes read of an out-of-vocabulary word")
     layers: Literal[0] = 0
     pooler: Literal[False] = False
 

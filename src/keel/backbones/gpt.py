@@ -33,11 +33,11 @@ from keel.values import Batch, Encoding
 
 class GptConfig(BackboneConfig):
     kind: Literal["gpt"] = "gpt"
-    layers: int = Field(12, ge=1)
-    width: int = Field(768, ge=1)
-    heads: int = Field(12, ge=1)
-    feed_forward: int | None = Field(None, ge=1, description="null: four times the width")
-    positions: int = Field(1024, ge=4)
+    layers: int = Field(12, ge=1, le=1000)
+    width: int = Field(768, ge=1, le=1 << 20)
+    heads: int = Field(12, ge=1, le=1 << 20)
+    feed_forward: int | None = Field(None, ge=1, le=1 << 20, description="null: four times the width")
+    positions: int = Field(1024, ge=4, le=1 << 20)
     activation: Literal["gelu", "gelu_new", "relu"] = "gelu_new"
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.1, ge=0, lt=1)

@@ -40,13 +40,15 @@ from keel.values import Batch, Encoding
 
 class ModernConfig(BackboneConfig):
     kind: Literal["modern"] = "modern"
-    layers: int = Field(22, ge=1)
-    width: int = Field(768, ge=1)
-    heads: int = Field(12, ge=1)
-    feed_forward: int = Field(1152, ge=1)
-    positions: int = Field(8192, ge=4, description="maximum row length in tokens")
-    local_window: int = Field(128, ge=2, description="tokens that a local layer attends to, half on either side")
-    global_every: int = Field(3, ge=1, description="the first of every so many layers has full attention")
+    layers: int = Field(22, ge=1, le=1000)
+    width: int = Field(768, ge=1, le=1 << 20)
+    heads: int = Field(12, ge=1, le=1 << 20)
+    feed_forward: int = Field(1152, ge=1, le=1 << 20)
+    positions: int = Field(8192, ge=4, le=1 << 20, description="maximum row length in tokens")
+    local_window: int = Field(
+        128, ge=2, le=1 << 20, description="tokens that a local layer attends to, half on either side"
+    )
+    global_every: int = Field(3, ge=1, le=1 << 20, description="the first of every so many layers has full attention")
     global_rope_base: float = Field(160_000.0, gt=1)
     local_rope_base: float = Field(10_000.0, gt=1)
     activation: Literal["gelu", "gelu_new", "relu"] = "gelu"

@@ -26,8 +26,8 @@ from keel.values import Batch, Encoding
 
 class RnnConfig(BackboneConfig):
     kind: Literal["rnn"] = "rnn"
-    layers: int = Field(1, ge=1)
-    width: int = Field(512, ge=2)
+    layers: int = Field(1, ge=1, le=1000)
+    width: int = Field(512, ge=2, le=1 << 20)
     cell: Literal["gru", "lstm"] = "gru"
     dropout: float = Field(0.1, ge=0, lt=1)
     init_std: float = Field(0.05, gt=0)

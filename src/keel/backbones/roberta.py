@@ -29,7 +29,7 @@ from keel.values import Batch, Encoding
 
 class RobertaConfig(PostNormConfig):
     kind: Literal["roberta"] = "roberta"
-    segments: int = Field(1, ge=1, description="segment embeddings; only the first is used")
+    segments: int = Field(1, ge=1, le=1 << 20, description="segment embeddings; only the first is used")
     padding: int | None = Field(None, ge=0, description="id of the padding token; null: the tokenizer's")
     norm_epsilon: float = Field(1e-5, gt=0)
     pooler: bool = False

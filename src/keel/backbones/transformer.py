@@ -40,13 +40,13 @@ from keel.values import Batch, Encoding
 
 class TransformerConfig(BackboneConfig):
     kind: Literal["transformer"] = "transformer"
-    layers: int = Field(6, ge=1)
-    width: int = Field(512, ge=2)
-    heads: int = Field(8, ge=1)
-    feed_forward: int = Field(2048, ge=1)
+    layers: int = Field(6, ge=1, le=1000)
+    width: int = Field(512, ge=2, le=1 << 20)
+    heads: int = Field(8, ge=1, le=1 << 20)
+    feed_forward: int = Field(2048, ge=1, le=1 << 20)
     position: Literal["sinusoid", "learned", "rotary"] = "sinusoid"
     attention_init: Literal["neighbours", "noise"] = "neighbours"
-    positions: int = Field(512, ge=4, description="maximum row length in tokens")
+    positions: int = Field(512, ge=4, le=1 << 20, description="maximum row length in tokens")
     activation: Literal["relu", "gelu"] = "relu"
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)

@@ -28,7 +28,7 @@ from keel.values import Batch, Encoding
 
 class Word2VecConfig(BackboneConfig):
     kind: Literal["word2vec"] = "word2vec"
-    width: int = Field(100, ge=1)
+    width: int = Field(100, ge=1, le=1 << 20)
     layers: Literal[0] = 0
     pooler: Literal[False] = False
 

@@ -12,6 +12,8 @@ Notable choices
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
 import json
 import math
 import sys
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 10.0
 PLAIN_WIDTH = 120
+GROUP_LINES = 256  # of stdin, answered together
+BLOCK_BYTES = 1 << 16
+LINE_BYTES = 32 << 20
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]
@@ -131,15 +136,68 @@ def percent(value: float) -> str:
 
 def lines_or_arguments(arguments: Iterable[str], blank: bool = False) -> Iterator[str]:
     """The texts of a command line; - means the lines of stdin, with the blank ones if `blank`."""
+    return itertools.chain.from_iterable(text_groups(arguments, blank))
+
+
+def text_groups(arguments: Iterable[str], blank: bool = False) -> Iterator[list[str]]:
+    """The same in groups. The first line of stdin is a group by itself, so that it is answered at once; groups grow up
+    to GROUP_LINES while lines are waiting, and no group waits for a line that is not there yet."""
     for argument in arguments:
-        if argument == "-":
-            yield from (line.rstrip("\r\n") for line in sys.stdin if blank or line.strip())
+        if argument != "-":
+            yield [argument]
+            continue
+        limit = 1
+        for lines in _waiting_lines():
+            texts = [line for line in lines if blank or line.strip()]
+            while texts:
+                yield texts[:limit]
+                texts, limit = texts[limit:], min(2 * limit, GROUP_LINES)
+
+
+def _waiting_lines() -> Iterator[list[str]]:
+    """The lines of stdin as they arrive: as many as one read returns, at least one."""
+    from keel.text.tables import not_unicode
+
+    if sys.stdin is None:
+        raise UserError("stdin is closed, but - reads from it; give the texts as arguments or with a pipe")
+    buffer = sys.stdin.buffer if isinstance(sys.stdin, io.TextIOWrapper) else None  # tests have other kinds
+    read = buffer.read1 if isinstance(buffer, io.BufferedReader | io.BytesIO) else _whole_stdin().read1
+    held, number, ended = bytearray(), 0, False
+    while not ended:
+        block = read(BLOCK_BYTES)
+        ended = not block
+        held += block
+        if len(held) > LINE_BYTES:
+            raise UserError(f"stdin, line {number + 1}: more than {LINE_BYTES >> 20} MB in one line; split it")
+        if ended:
+            whole = bytes(held)
+        elif b"\n" in block:
+            stop = held.rindex(b"\n") + 1
+            whole = bytes(held[:stop])
+            del held[:stop]
         else:
-            yield argument
+            continue
+        lines = whole.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n") if whole else []
+        for place, line in enumerate(lines):
+            number += 1
+            if reason := not_unicode(line):
+                yield [one.removesuffix("\r") for one in lines[:place]]
+                raise UserError(f"stdin, line {number}: {reason}")
+        yield [line.removesuffix("\r") for line in lines]
+
+
+def _whole_stdin() -> io.BytesIO:
+    return io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape"))
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) + "\n")
+    """One line of JSON; characters that stdout cannot encode, and bytes of file names that are not UTF-8, as \\u...."""
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(_plain(value), allow_nan=False)
+    sys.stdout.write(text + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -177,7 +235,7 @@ def print_table(
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     figures = set(right)
     for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place in figures else "left", overflow="fold")
+        table.add_column(clean(name), justify="right" if place in figures else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(number(cell)) for cell in row))
     screen.print(table)

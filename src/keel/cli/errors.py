@@ -13,6 +13,7 @@ import typer
 import typer.core
 
 from keel.cli import common
+from keel.cli.signals import StoppedBySignal
 from keel.errors import UserError, suggest
 
 DONE, FAULT, CURABLE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
@@ -36,6 +37,8 @@ def explain(error: BaseException, arguments: list[str]) -> tuple[int, str]:
     """The exit code and the line."""
     if isinstance(error, UserError):
         return CURABLE, str(error)
+    if isinstance(error, StoppedBySignal):
+        return error.code, str(error)
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return INTERRUPTED, "stopped by Ctrl-C"
     if isinstance(error, UsageError):
@@ -76,7 +79,7 @@ def _file_error(error: OSError, arguments: list[str]) -> str:
     if error.filename is not None:
         return f"{os.fsdecode(error.filename) if not isinstance(error.filename, int) else error.filename}: {cure}"
     # A failed write has no file name; output is written to --out.
-    for before, after in zip(arguments, [*arguments[1:], ""], strict=True):
+    for before, after in zip(arguments, [*arguments[1:], ""], strict=False):
         if before in ("--out", "-o") and after:
             return f"{after}: {cure}"
         if before.startswith("--out="):

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import Stopped, UserError
+from keel.files.folders import MANIFEST, check_free, link_or_copy, write_file
 from keel.finetuning.labelled import data_fingerprint
 from keel.finetuning.results import RESULT
-from keel.folders import MANIFEST, check_free, link_or_copy, write_file
 from keel.stages.finetune import finetune
 
 # Devlin et al. 2018, appendix A.3.

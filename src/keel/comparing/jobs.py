@@ -24,8 +24,8 @@ from keel import recipe as recipes
 from keel.comparing.processes import Command, run_apart, words
 from keel.comparing.tasks import LabelledTask
 from keel.errors import UserError
+from keel.files.folders import MANIFEST
 from keel.finetuning.results import RESULT
-from keel.folders import MANIFEST
 from keel.hugging_face.folder import load_model
 from keel.machine import default_threads
 from keel.reporting.report import METRICS, read_metrics

@@ -36,7 +36,7 @@ from keel.comparing.recipes import RESULTS, begin_comparison, primary_scores, so
 from keel.comparing.tasks import LabelledTask, check_tasks, owner_of
 from keel.corpus.store import Corpus
 from keel.errors import Stopped, UserError
-from keel.folders import write_file
+from keel.files.folders import write_file
 from keel.hugging_face.folder import load_model
 from keel.machine import default_threads
 from keel.stages.finetune import finetune

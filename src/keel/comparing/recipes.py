@@ -27,8 +27,8 @@ from keel.comparing.jobs import Finetuning, Machine, Pretraining, model_figures,
 from keel.comparing.tasks import LabelledTask, check_tasks
 from keel.corpus.store import Corpus
 from keel.errors import Stopped, UserError
+from keel.files.folders import check_free, sha256, write_file
 from keel.finetuning.labelled import files_of, fingerprint
-from keel.folders import check_free, sha256, write_file
 from keel.pretraining.data import find_eval_recipe
 from keel.report_tables import Table
 from keel.reporting.report import write_comparison

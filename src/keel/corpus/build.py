@@ -34,11 +34,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keel import __version__, folders
+from keel import __version__
 from keel.corpus.encode import Tokens, encode_here, encode_in_processes
 from keel.corpus.store import INFO, JOURNAL, REJECTED, TOKENIZER, CorpusWriter, Encoded
 from keel.errors import UserError
-from keel.locks import LOCK, locked
+from keel.files import folders
+from keel.files.locks import LOCK, locked
 from keel.text.readers import Piece, find_files, read
 from keel.tokenizers import chinese
 from keel.tokenizers.library import LibraryTokenizer

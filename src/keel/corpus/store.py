@@ -36,8 +36,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from keel import folders
 from keel.errors import UserError
+from keel.files import folders
 
 FORMAT = 1
 INFO, REJECTED, SHARDS, TOKENIZER, JOURNAL = "corpus.json", "rejected.jsonl", "shards", "tokenizer", "journal.json"

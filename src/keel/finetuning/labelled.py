@@ -19,7 +19,7 @@ import numpy as np
 from keel import recipe as recipes
 from keel.catalog import find
 from keel.errors import UserError
-from keel.folders import sha256
+from keel.files.folders import sha256
 from keel.interfaces import Task
 from keel.randomness import Draw, uniform
 from keel.recipe import TaskRecipe

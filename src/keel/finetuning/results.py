@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from keel.files.folders import write_file
 from keel.finetuning.labelled import REJECTED
-from keel.folders import write_file
 from keel.learner.learner import Learner
 from keel.report_tables import Plot, Table
 from keel.values import Window

@@ -87,6 +87,6 @@ def drop_tied(tensors: dict[str, Tensor], table: str, outputs: list[tuple[str, s
     for layer, bias in outputs:
         for alias, original in ((f"{layer}.weight", table), (f"{layer}.bias", bias or "")):
             both = alias != original and alias in kept and original in kept
-            if both and torch.equal(kept[alias], kept[original]):
+            if both and kept[alias].dtype == kept[original].dtype and torch.equal(kept[alias], kept[original]):
                 del kept[alias]
     return kept

@@ -23,9 +23,11 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
+from keel.configs import brief
 from keel.console import say
 from keel.errors import UserError, near
-from keel.folders import MANIFEST, SealedFiles, read_json
+from keel.files.folders import MANIFEST, SealedFiles, read_json
+from keel.files.tensors import first_not_finite, read_tensors, write_tensors
 from keel.hugging_face.family import OWN_PREFIX, Family
 from keel.hugging_face.foreign_tasks import setup_from, task_entries
 from keel.hugging_face.known import backbone_for, family_of
@@ -35,11 +37,13 @@ from keel.interfaces import Backbone, Task
 from keel.learner.build import assemble
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup, read_setup
-from keel.tensor_files import first_not_finite, read_tensors, write_tensors
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
 
 OURS = "keel"  # the key in config.json, the prefix of our own tensors and the name of their file
+WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+COUNTS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)  # buffers, and what `tidy` drops
+REASON = 200  # characters shown of another error
 HEADS_AS_PUBLISHED: dict[str, dict[str, Any]] = {"replaced_token": {"generator_size": None}}  # options of foreign heads
 
 
@@ -109,6 +113,9 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
     family = family_of(kind)
     tensors = _read_tensors(files, family, published, pickle)
     config = _read_shape(family, published, set(tensors), folder)
+    if config.vocabulary is None:
+        raise UserError(f"{folder / 'config.json'}: it has no vocab_size; restore it from a copy")
+    _check_layers(config, len(tensors), folder)
     setup = _read_setup(published, family, config, folder)
     apart = {name.removeprefix(f"{OURS}.") for name in tensors if name.startswith(f"{OURS}.")}
     names = [n for n in _names(config, family, setup) if n.ours not in apart] + _own_names(apart)
@@ -116,8 +123,11 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
         backbone = kind(config)
         heads = {} if setup else _find_objectives(names, tensors, published, family)
         learner = setup.make_learner(backbone) if setup else _assemble(backbone, heads, folder)
-    ours = from_published(tensors, names, folder / "model.safetensors")
-    ours = {name: t.float() if t.is_floating_point() else t for name, t in ours.items()}  # may be stored in bf16
+    try:
+        ours = from_published(tensors, names, folder / "model.safetensors")
+    except RuntimeError as error:  # parts that do not fit together
+        reason = " ".join(str(error).split())[:REASON]
+        raise UserError(f"{folder}: its tensors do not fit together ({reason}); restore it from a copy") from None
     if name := first_not_finite(ours):
         raise UserError(f"{folder}: tensor '{name}' has values that are not numbers (NaN or infinite)")
     _check_against(learner, ours, names, folder)
@@ -130,10 +140,28 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
 
 
 def _read_tensors(files: SealedFiles, family: Family, published: dict[str, Any], pickle: bool) -> dict[str, Tensor]:
-    tensors = family.tidy(upgrade_tensors(read_tensors(files, pickle=pickle), published))
+    tensors = family.tidy(upgrade_tensors(_as_floats(read_tensors(files, pickle=pickle), files.folder), published))
     if files.find(f"{OURS}.safetensors"):
-        tensors |= upgrade_tensors(read_tensors(files, OURS), published)
+        tensors |= upgrade_tensors(_as_floats(read_tensors(files, OURS), files.folder), published)
     return tensors
+
+
+def _as_floats(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """Weights may be stored in bf16, fp16 or fp64. Quantised ones need scales, which Keel does not read."""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in WEIGHTS + COUNTS:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise UserError(f"{folder}: tensor {brief(name)} is stored as {kind}; convert the model to float32")
+    return {name: tensor.float() if tensor.dtype in WEIGHTS else tensor for name, tensor in tensors.items()}
+
+
+def _check_layers(config: Any, tensors: int, folder: Path) -> None:
+    """Refuses a config with more layers than there are tensors, before as many layers are built."""
+    if config.stored_layers > tensors:
+        raise UserError(
+            f"{folder / 'config.json'}: {config.layers} layers, but the folder has {tensors} tensors in all; "
+            "restore it from a copy"
+        )
 
 
 def _assemble(backbone: Backbone, heads: dict[str, Any], folder: Path) -> Learner:
@@ -209,9 +237,9 @@ def _read_shape(family: Family, published: dict[str, Any], tensors: set[str], fo
         return type(config)(**{**config.model_dump(), **own["backbone"]}) if own.get("backbone") else config
     except KeyError as error:
         raise UserError(f"{folder / 'config.json'}: the key {error} is missing") from None
-    except (ValueError, TypeError) as error:
-        reason = " ".join(str(error).split("\n")[1:3]) or str(error)
-        raise UserError(f"{folder / 'config.json'}: not a configuration Keel can use ({reason.strip()})") from None
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        reason = " ".join((" ".join(str(error).split("\n")[1:3]) or str(error)).split())[:REASON]
+        raise UserError(f"{folder / 'config.json'}: not a configuration Keel can use ({reason})") from None
 
 
 def _find_objectives(
@@ -232,9 +260,12 @@ def _find_objectives(
 
 def _read_setup(published: dict[str, Any], family: Family, config: Any, folder: Path) -> TaskSetup | None:
     """The task of a folder: as Keel wrote it, or derived from the config of `transformers`."""
-    if isinstance(published.get(OURS), dict) and isinstance(published[OURS].get("task"), dict):
-        return read_setup(published[OURS], folder / "config.json")
-    return setup_from(published, family, config, folder)
+    try:
+        if isinstance(published.get(OURS), dict) and isinstance(published[OURS].get("task"), dict):
+            return read_setup(published[OURS], folder / "config.json")
+        return setup_from(published, family, config, folder)
+    except (TypeError, AttributeError, OverflowError, RecursionError):
+        raise UserError(f"{folder / 'config.json'}: the settings of its task are damaged; restore it") from None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -252,6 +283,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a model configuration")
     # Folders from before 2019 have no model_type; their keys are BERT's.
     published.setdefault("model_type", "bert" if "type_vocab_size" in published else None)
+    classes = published.get("architectures") or []
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise UserError(f"{path}: 'architectures' is not a list of names, found {brief(classes)}; restore it")
     return published
 
 
@@ -262,6 +296,9 @@ def _check_against(learner: Learner, given: dict[str, Tensor], names: list[Name]
             raise UserError(
                 f"{folder}: tensor '{theirs.get(name, name)}' is missing; Keel does not fill it with random values"
             )
+        if given[name].dtype != tensor.dtype:
+            kind = str(given[name].dtype).removeprefix("torch.")
+            raise UserError(f"{folder}: tensor '{theirs.get(name, name)}' is stored as {kind}; restore it from a copy")
         if given[name].shape != tensor.shape:
             found, wanted = tuple(given[name].shape), tuple(tensor.shape)
             raise UserError(

@@ -52,5 +52,5 @@ def setup_from(published: dict[str, Any], family: Family, config: Any, folder: P
 def _labels(given: Any, folder: Path) -> list[str]:
     try:
         return [str(name) for _, name in sorted(given.items(), key=lambda item: int(item[0]))]
-    except (AttributeError, ValueError):
+    except (AttributeError, ValueError, TypeError):
         raise UserError(f"{folder / 'config.json'}: id2label does not map numbers to labels") from None

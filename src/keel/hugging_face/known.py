@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keel import catalog
+from keel.configs import brief
 from keel.errors import UserError, suggest
 from keel.hugging_face.families import albert, bert, electra, gpt, modern, roberta, word2vec
 from keel.hugging_face.family import OWN_PREFIX, Family, own_family
@@ -33,10 +34,10 @@ def backbone_for(model_type: Any, folder: Path) -> type[Backbone]:
     """The backbone class for a folder's `model_type`, with or without the prefix of models not in `transformers`."""
     backbones: list[type[Backbone]] = [catalog.find("backbones", name) for name in catalog.names("backbones")]
     known = {family_of(backbone).model_type: backbone for backbone in backbones}
-    model_type = str(model_type).removeprefix(OWN_PREFIX)
+    model_type = (model_type if isinstance(model_type, str) else brief(model_type)).removeprefix(OWN_PREFIX)
     if model_type not in known:
         raise UserError(
-            f"{folder / 'config.json'}: model_type '{model_type}' is not supported."
-            f"{suggest(str(model_type), known)} If it is defined by a plug-in, add --plugin FILE"
+            f"{folder / 'config.json'}: model_type {brief(model_type)} is not supported."
+            f"{suggest(model_type[:80], known)} If it is defined by a plug-in, add --plugin FILE"
         )
     return known[model_type]

@@ -63,13 +63,18 @@ def from_published(published: dict[str, Tensor], names: list[Name], where: Path)
             f"{where}: unexpected tensor '{unknown[0]}' ({len(unknown)} in all); is this another kind of model?"
         )
     chunks: dict[str, dict[int, Tensor]] = {}
+    first: dict[str, Name] = {}
     for name in names:
         if name.theirs not in published:
             continue
         tensor = published[name.theirs].t() if name.transposed else published[name.theirs]
-        parts = chunks.setdefault(name.ours, {})
-        if not torch.equal(parts.setdefault(name.part[0], tensor), tensor):
+        parts, one = chunks.setdefault(name.ours, {}), first.setdefault(name.ours, name)
+        known = parts.setdefault(name.part[0], tensor)
+        if known is not tensor and not torch.equal(known, tensor):  # nan does not equal itself
             raise UserError(f"{where}: tensor '{name.theirs}' differs from the tensor it is shared with")
+        if tensor.shape != parts[one.part[0]].shape:
+            shape, other = tuple(tensor.shape), tuple(parts[one.part[0]].shape)
+            raise UserError(f"{where}: tensor '{name.theirs}' has shape {shape}, but '{one.theirs}' has {other}")
     for name in names:
         if name.ours in chunks and name.theirs not in published:
             raise UserError(f"{where}: tensor '{name.theirs}' is missing; the file is incomplete")

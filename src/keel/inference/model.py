@@ -12,13 +12,14 @@ Notable choices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from keel.batching import groups
 from keel.errors import UserError
 from keel.hugging_face.folder import load_model
 from keel.inference.generate import generate
@@ -28,6 +29,9 @@ from keel.learner.windows import batches, outputs
 from keel.machine import find_device, prepare_cpu
 from keel.tokenizers.library import LibraryTokenizer
 from keel.values import Rows, Truncation
+
+GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
+EXAMPLE_SIZE = 1 << 10  # of an example without text
 
 
 class Model:
@@ -87,11 +91,20 @@ class Model:
 
     def answer(self, examples: Sequence[Any], tell: Callable[[Truncation], None] | None = None) -> list[dict[str, Any]]:
         """The same for a task's examples, such as those read from a file. `tell` is called with what did not fit."""
-        task = self.need_task()
-        windows, truncation = task.windows(examples, self.tokenizer)
+        answers, truncation = list[dict[str, Any]](), Truncation()
+        for some, lost in self.answer_groups(examples):
+            answers += some
+            truncation += lost
         if tell:
             tell(truncation)
-        return task.answer(examples, windows, outputs(self.learner, windows, self.tokenizer, self.device))
+        return answers
+
+    def answer_groups(self, examples: Iterable[Any]) -> Iterator[tuple[list[dict[str, Any]], Truncation]]:
+        """The answers group by group, with what did not fit: windows and outputs of one group are in memory at once."""
+        task = self.need_task()
+        for group in groups(examples, lambda example: EXAMPLE_SIZE + len(repr(example)), GROUP_SIZE):
+            windows, truncation = task.windows(group, self.tokenizer)
+            yield task.answer(group, windows, outputs(self.learner, windows, self.tokenizer, self.device)), truncation
 
     def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
         """Texts that continue this one; the options are those of `keel.inference.generate.generate`."""

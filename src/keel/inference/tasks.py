@@ -5,7 +5,7 @@ In: a model folder, examples. Out: answers, and one line about texts that did no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from keel.errors import UserError
@@ -27,14 +27,20 @@ def open_task(
     return loaded
 
 
-def answer(loaded: Model, examples: Sequence[Any], report: Callable[[str], None] | None) -> list[dict[str, Any]]:
-    """Answers, after reporting which texts do not fit."""
-
-    def tell(truncation: Truncation) -> None:
-        if truncation.truncated_texts and report:
-            report(describe_truncation(truncation, loaded.need_task().data))
-
-    return loaded.answer(examples, tell)
+def answer_groups(
+    loaded: Model, groups: Iterable[Sequence[Any]], report: Callable[[str], None] | None
+) -> Iterator[list[dict[str, Any]]]:
+    """The answers of each group of examples, as soon as they are known; at the end a line about texts that did not fit,
+    also if the reader stops before."""
+    total = Truncation()
+    try:
+        for examples in groups:
+            for answers, truncation in loaded.answer_groups(examples):
+                total += truncation
+                yield answers
+    finally:
+        if total.truncated_texts and report:
+            report(describe_truncation(total, loaded.need_task().data))
 
 
 def describe_truncation(truncation: Truncation, data: LabelledData) -> str:

@@ -7,7 +7,7 @@ Notable choice: a blank line of a file stays a blank line, so that line n of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,10 @@ import torch
 
 from keel.errors import UserError
 from keel.inference.model import Model
-from keel.inference.tasks import answer
+from keel.inference.tasks import describe_truncation
 from keel.learner.windows import to_rows
 from keel.tasks.translate import MOST_PENALTY, TranslateObjective
-from keel.values import Window
+from keel.values import Truncation, Window
 
 
 def open_translator(
@@ -44,12 +44,26 @@ def open_translator(
 
 def translate(model: Model, texts: Sequence[str], report: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
     """One answer for each text; a blank text has a blank translation. `report` gets a line about truncated texts."""
-    given = [number for number, text in enumerate(texts) if text.strip()]
-    found: list[dict[str, Any]] = [{"translation": "", "score": 0.0} for _ in texts]
-    examples = [model.need_task().example(texts[n]) for n in given]
-    for number, translated in zip(given, answer(model, examples, report), strict=True):
-        found[number] = translated
-    return found
+    return [answer for group in translate_groups(model, [texts], report) for answer in group]
+
+
+def translate_groups(
+    model: Model, groups: Iterable[Sequence[str]], report: Callable[[str], None] | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """The same for each group of texts, as soon as it is known."""
+    total, task = Truncation(), model.need_task()
+    try:
+        for texts in groups:
+            given = (task.example(text) for text in texts if text.strip())
+            answers = list[dict[str, Any]]()
+            for some, truncation in model.answer_groups(given):
+                answers += some
+                total += truncation
+            found = iter(answers)
+            yield [next(found) if text.strip() else {"translation": "", "score": 0.0} for text in texts]
+    finally:
+        if total.truncated_texts and report:
+            report(describe_truncation(total, task.data))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keel.folders import write_file
+from keel.files.folders import write_file
 from keel.report_tables import Plot, Table
 from keel.reporting.svg import Point, Series, chart, compact, percent
 from keel.values import Usage

@@ -35,7 +35,7 @@ def build(
     from keel.text.readers import find_files
     from keel.tokenizers.folder import open_tokenizer
 
-    return run(
+    account = run(
         find_files(texts),
         open_tokenizer(tokenizer),
         Path(out),
@@ -46,6 +46,9 @@ def build(
         held_out=held_out,
         report=report,
     )
+    if report and documents == "auto" and account["kept"] == 1:
+        report("only one document, so none is held out; a .txt file is one: try --documents paragraph or line")
+    return account
 
 
 def inspect(path: str, *, examples: int = 3, recipe: str = "bert-mini", seed: int = 0) -> dict[str, Any]:

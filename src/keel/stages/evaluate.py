@@ -6,18 +6,17 @@ In: a model folder and a file. Out: the task's metrics, and a folder with the an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from keel.errors import UserError
+from keel.files.folders import check_free, write_folder
 from keel.finetuning.labelled import say_oddities
 from keel.finetuning.results import write_answers
-from keel.folders import check_free, write_folder
 from keel.inference.model import Model
-from keel.inference.tasks import answer, open_task
+from keel.inference.tasks import answer_groups, open_task
 from keel.interfaces import Task
-from keel.learner.windows import outputs
 from keel.reporting.report import write_report
 from keel.text.long_text import STRATEGIES
 from keel.values import Examples, Judgement, Truncation
@@ -46,10 +45,11 @@ def evaluate(
         raise UserError(f"{found.rejected[0]} ({len(found.rejected)} such rows in all)")
     if not found.examples:
         raise UserError(f"{data}: no row can be used{': ' + found.rejected[0].reason if found.rejected else ''}")
+    strategies = _strategies(loaded.need_task(), long, report)
     say_oddities(found.notes, found.rejected, report or (lambda _: None))
     result: dict[str, Any] = {"model": model, "examples": len(found.examples), "rejected": len(found.rejected)}
-    if long == "all":
-        return result | {"strategies": [_judge(loaded, found.examples, strategy)[0] for strategy in STRATEGIES]}
+    if strategies:
+        return result | {"strategies": [_judge(loaded, found.examples, strategy)[0] for strategy in strategies]}
     figures, answers, judged = _judge(loaded, found.examples, long)
     if out:
         with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": data}) as folder:
@@ -65,7 +65,12 @@ def evaluate(
     return result | figures
 
 
-def predict(
+def predict(model: str, data: str, **options: Any) -> list[dict[str, Any]]:
+    """The answers for the rows of a file, in order; the options are those of `predict_groups`."""
+    return [answer for group in predict_groups(model, data, **options) for answer in group]
+
+
+def predict_groups(
     model: str,
     data: str,
     *,
@@ -73,13 +78,13 @@ def predict(
     device: str = "auto",
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
-) -> list[dict[str, Any]]:
-    """The answers for the rows of a file, in order. An unreadable row is an error, so that answers stay aligned."""
+) -> Iterator[list[dict[str, Any]]]:
+    """The same, group by group. An unreadable row is an error before the first answer, so that answers stay aligned."""
     loaded = open_task(model, columns, allow_pickle, device)
     found = _read(loaded, data, labelled=False)
     if found.rejected:
         raise UserError(f"{found.rejected[0]} ({len(found.rejected)} such rows in all)")
-    return answer(loaded, found.examples, report)
+    yield from answer_groups(loaded, [found.examples], report)
 
 
 def _read(loaded: Model, path: str, labelled: bool = True) -> Examples:
@@ -93,15 +98,35 @@ def _read(loaded: Model, path: str, labelled: bool = True) -> Examples:
 def _judge(
     loaded: Model, examples: Sequence[Any], strategy: str | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]], Judgement]:
-    task: Task = loaded.need_task()
+    before = loaded.need_task()
+    task: Task = before
     if strategy:
-        if strategy not in STRATEGIES:
-            raise UserError(f"--long {strategy}: choose one of {', '.join(STRATEGIES)}, or all")
         task = task.replace(long=task.data.long.model_copy(update={"strategy": strategy}))
-    windows, truncation = task.windows(examples, loaded.tokenizer)
-    answers = task.answer(examples, windows, outputs(loaded.learner, windows, loaded.tokenizer, loaded.device))
+    loaded.task, lost = task, list[Truncation]()
+    try:
+        answers = loaded.answer(examples, lost.append)
+    finally:
+        loaded.task = before
     judged = task.judge(examples, answers)
-    return {"long": task.data.long.strategy, **_shares(truncation), **judged.metrics}, answers, judged
+    known, used = task.needs.long, task.data.long.strategy
+    return {"long": used if used in known else known[0], **_shares(lost[0]), **judged.metrics}, answers, judged
+
+
+def _strategies(task: Task, long: str | None, report: Callable[[str], None] | None) -> tuple[str, ...]:
+    """The strategies to compare, for `all`; none otherwise. Raises if the task does not have the given one."""
+    known, kind = task.needs.long, task.config.kind
+    if long is None or long in known:
+        return ()
+    if long not in (*STRATEGIES, "all"):
+        raise UserError(f"--long {long}: choose one of {', '.join(STRATEGIES)}, or all")
+    if long != "all":
+        raise UserError(
+            f"--long {long}: the task {kind} has {', '.join(known)} only; omit --long, or choose {known[0]}"
+        )
+    if len(known) < len(STRATEGIES) and report:
+        missing = ", ".join(name for name in STRATEGIES if name not in known)
+        report(f"the task {kind} handles long texts by {', '.join(known)} only; {missing}: not available")
+    return known
 
 
 def _shares(truncation: Truncation) -> dict[str, float]:

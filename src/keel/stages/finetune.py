@@ -9,7 +9,6 @@ is saved without it, and a head that needs one gets a fresh one if the model has
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 
 from keel import __version__, catalog
 from keel import recipe as recipes
+from keel.console import path_argument, shell_command
 from keel.errors import UserError
 from keel.finetuning.evaluator import Evaluator
 from keel.finetuning.labelled import LabelledData, Say, data_fingerprint, read_labelled, say_what_was_read, take_subset
@@ -165,8 +165,8 @@ def _write_results(
     }
     if judged.constant:
         say(
-            "this run learned nothing: it gives the same answer for every text. Try another seed or a lower "
-            "learning rate"
+            "this run learned nothing: it gives the same answer for every text. Small encoders need a higher learning "
+            "rate (5e-4) and more epochs, large ones a lower rate or another seed"
         )
     of_task = judged.details()
     write_report(
@@ -230,9 +230,10 @@ def _card(recipe: TaskRecipe, model: str, example: str) -> str:
 def _resume_command(
     model: str, train: str, dev: str | None, out: str, device: str, pickle: bool, tokenizer: str | None
 ) -> str:
-    words = ["keel", "finetune", model, f"{out}/recipe.yaml", "--train", train]
-    words += ["--dev", dev] if dev else []
-    words += ["--tokenizer", tokenizer] if tokenizer else []
+    out = path_argument(out)
+    words = ["keel", "finetune", path_argument(model), f"{out}/recipe.yaml", "--train", path_argument(train)]
+    words += ["--dev", path_argument(dev)] if dev else []
+    words += ["--tokenizer", path_argument(tokenizer)] if tokenizer else []
     words += ["--out", out, "--resume"]
     words += ["--device", device] if device != "auto" else []
-    return shlex.join(words + (["--allow-pickle"] if pickle else []))
+    return shell_command(words + (["--allow-pickle"] if pickle else []))

@@ -7,7 +7,6 @@ metrics.
 from __future__ import annotations
 
 import functools
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +18,9 @@ import torch
 from keel import __version__
 from keel import recipe as recipes
 from keel.catalog import find
+from keel.console import path_argument, shell_command
 from keel.errors import UserError
-from keel.folders import write_folder
+from keel.files.folders import write_folder
 from keel.hugging_face.folder import LoadedModel, load_model, save_model
 from keel.hugging_face.known import family_of
 from keel.inference.model import Model
@@ -205,6 +205,7 @@ def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: loop.Stat
 
 
 def _resume_command(corpus: str, out: str, device: str, init: str | None) -> str:
+    corpus, out = path_argument(corpus), path_argument(out)
     words = ["keel", "pretrain", f"{out}/recipe.yaml", "--corpus", corpus, "--out", out, "--resume"]
     words += ["--device", device] if device != "auto" else []
-    return shlex.join(words + (["--init", init] if init else []))
+    return shell_command(words + (["--init", path_argument(init)] if init else []))

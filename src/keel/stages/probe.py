@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from keel.errors import UserError
+from keel.files.folders import check_free
 from keel.finetuning.labelled import read_file, say_oddities
-from keel.folders import check_free
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.learner.windows import batches, to_rows
 from keel.machine import find_device, prepare_cpu

@@ -29,7 +29,7 @@ from keel import __version__
 from keel.backbones.gpt import Gpt
 from keel.corpus.store import Corpus
 from keel.errors import UserError
-from keel.folders import check_free, write_folder
+from keel.files.folders import check_free, write_folder
 from keel.hugging_face.folder import LoadedModel, load_model, save_model
 from keel.interfaces import Backbone
 from keel.layers.compact_embedding import replace_token_embeddings

@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 
 from keel.errors import UserError, suggest
-from keel.folders import check_free, write_folder
+from keel.files.folders import check_free, write_folder
 from keel.text.readers import find_files, read
 from keel.tokenizers.alphabet import BLOCK_CHARACTERS
 from keel.tokenizers.byte_bpe import ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
-from keel.tokenizers.characters import code_points
-from keel.tokenizers.chinese import chinese_characters
+from keel.tokenizers.characters import chinese_characters, code_points
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.whole_words import learn_words

@@ -26,7 +26,7 @@ from keel.backbones.elmo import Elmo
 from keel.backbones.fasttext import FastText
 from keel.backbones.word2vec import Word2Vec, Word2VecConfig
 from keel.errors import UserError, suggest
-from keel.folders import check_absent, check_free, creating, write_folder
+from keel.files.folders import check_absent, check_free, creating, write_folder
 from keel.hugging_face.folder import load_model, save_model
 from keel.learner.learner import Learner
 from keel.metrics.correlation import spearman

@@ -40,7 +40,7 @@ from keel.text.squad import Question, read_squad
 from keel.text.tables import Rejected, read_table
 from keel.text.word_spans import IDEOGRAPH
 from keel.tokenizers.special_tokens import frame, framing
-from keel.values import Batch, Examples, Judgement, Rows, Score, Truncation, Usage, Window
+from keel.values import Batch, Examples, Judgement, Rows, Score, TaskNeeds, Truncation, Usage, Window
 
 CHINESE = re.compile(f"[{IDEOGRAPH}]")
 NO_ANSWER = (0, 0)  # [CLS]
@@ -69,6 +69,7 @@ class ContextOffsets:
 
 class Answer(Task):
     Config = AnswerConfig
+    needs = TaskNeeds(long=("windows",))
     usage = Usage('--pair "A text." "A question?"', '("A question?", "A text.")', several_texts=True)
     config: AnswerConfig
     data: LabelledData

@@ -50,7 +50,7 @@ class ChoiceExample:
 
 class Choose(Task):
     Config = ChooseConfig
-    needs = TaskNeeds(keep_together=True)
+    needs = TaskNeeds(keep_together=True, long=("head", "tail", "head-tail"))
     usage = Usage("--file choices.jsonl", '("A text.", ["one choice", "another"])', several_texts=True)
     config: ChooseConfig
     data: LabelledData

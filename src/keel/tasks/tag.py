@@ -1,7 +1,7 @@
 """Sequence tagging: a label for every word (named entities, parts of speech, chunks).
 
-In: CoNLL columns, or jsonl with character spans. Learns: cross-entropy at the first token of each word, or a CRF over
-the words of a row (Lafferty et al. 2001). Out: the entities with their character spans, or a label per word.
+In: CoNLL columns, CoNLL-U, or jsonl with character spans. Learns: cross-entropy at the first token of each word, or a
+CRF over the words of a row (Lafferty et al. 2001). Out: the entities with their character spans, or a label per word.
 
 Notable choices
 - Entity labels are read as IOB1, IOB2 or BIOES and learned in the scheme that the recipe names; other labels (parts of
@@ -46,7 +46,7 @@ from keel.text.spans import read_spans
 from keel.text.tables import Rejected, read_table
 from keel.text.word_spans import word_spans
 from keel.tokenizers.special_tokens import frame
-from keel.values import Batch, Examples, Judgement, ObjectiveNeeds, Rows, Score, Truncation, Window
+from keel.values import Batch, Examples, Judgement, ObjectiveNeeds, Rows, Score, TaskNeeds, Truncation, Window
 
 ENTITY = re.compile(r"O|[BIESLUM]-.+")
 OUTSIDE = "O"
@@ -75,6 +75,7 @@ class TaggedText:
 
 class Tag(Task):
     Config = TagConfig
+    needs = TaskNeeds(long=("windows",))
     config: TagConfig
     data: LabelledData
 
@@ -261,7 +262,7 @@ class TagObjective(Objective):
 
 
 def _read_conll(path: str, data: LabelledData, labelled: bool) -> tuple[list[TaggedText], list[Rejected]]:
-    sentences, rejected = read_conll(path, *_conll_columns(data), tags_needed=labelled)
+    sentences, rejected = read_conll(path, data.text, data.label, tags_needed=labelled)
     examples = []
     for sentence in sentences:
         text, words = _join_words(sentence.words)
@@ -269,14 +270,6 @@ def _read_conll(path: str, data: LabelledData, labelled: bool) -> tuple[list[Tag
         entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
         examples.append(TaggedText(text, words, tags, entities, f"{sentence.file}, line {sentence.line}"))
     return examples, rejected
-
-
-def _conll_columns(data: LabelledData) -> tuple[int, int]:
-    """The columns of word and label in CoNLL files: --text and --label as numbers; default: first and last."""
-    try:
-        return int(data.text or 1), int(data.label or -1)
-    except ValueError:
-        raise UserError("columns of CoNLL files have no names: give --text and --label as numbers") from None
 
 
 def _read_spans(path: str, data: LabelledData) -> tuple[list[TaggedText], list[Rejected]]:

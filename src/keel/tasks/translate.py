@@ -67,7 +67,7 @@ class TranslateConfig(TaskConfig):
 
 class Translate(Task):
     Config = TranslateConfig
-    needs = TaskNeeds(group_by_length=True, full_embeddings=True)
+    needs = TaskNeeds(group_by_length=True, full_embeddings=True, long=("head",))
     config: TranslateConfig
     data: LabelledData
 

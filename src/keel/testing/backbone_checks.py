@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from keel import catalog
 from keel.configs import BackboneConfig
 from keel.errors import UserError
-from keel.folders import write_manifest
+from keel.files.folders import write_manifest
 from keel.hugging_face.folder import load_model, save_model
 from keel.interfaces import Backbone
 from keel.layers import padding

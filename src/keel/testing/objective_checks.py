@@ -21,7 +21,7 @@ from torch import Tensor
 
 from keel import catalog
 from keel.errors import UserError
-from keel.folders import write_manifest
+from keel.files.folders import write_manifest
 from keel.hugging_face.folder import load_model, save_model
 from keel.interfaces import Objective, SelfUpdatingObjective
 from keel.layers.dropout import seeded_dropout

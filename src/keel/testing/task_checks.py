@@ -16,7 +16,7 @@ import torch
 
 from keel import catalog
 from keel.configs import TaskConfig
-from keel.folders import write_manifest
+from keel.files.folders import write_manifest
 from keel.hugging_face.folder import load_model, save_model
 from keel.interfaces import Objective, Task, Tokenizer
 from keel.learner.build import task_learner

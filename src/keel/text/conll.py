@@ -1,11 +1,15 @@
-"""Reads tagged sentences in columns: CoNLL-2003 and similar formats, also .gz.
+"""Reads tagged sentences in columns: CoNLL-2003 and similar formats, and CoNLL-U; also .gz.
 
 In: a file with one word per line, its tag in another column, and blank lines between sentences. Out: the sentences, and
 a `Rejected` for every sentence that cannot be used.
 
+.conllu  as Universal Dependencies publishes it (universaldependencies.org/format.html): ten columns with names,
+         separated by tabs. `#` begins a comment. Multiword tokens (3-4) and empty nodes (5.1) are not words: the words
+         of a multiword token follow it in lines of their own
+others   columns are counted. They are separated by tabs in a line that contains a tab, otherwise by spaces; other white
+         space is text. The ideographic space is a word in many Chinese corpora
+
 Notable choices
-- Columns are separated by tabs in a line that contains a tab, otherwise by spaces; other white space is text. The
-  ideographic space is a word in many Chinese corpora.
 - A column counted from the end refers to the most common width of the file, and lines of another width are rejected:
   otherwise the last column of a truncated line would be taken for its tag.
 - One bad line rejects its sentence: without that word, the tags of its neighbours would mean something else.
@@ -13,18 +17,23 @@ Notable choices
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keel.errors import UserError
+from keel.errors import UserError, suggest
 from keel.text.tables import Rejected, check_file, kind_of, not_unicode, read_lines, separate
 
 OTHER_FORMATS = (".csv", ".json", ".jsonl")  # CoNLL files have any other suffix: .txt, .conll, .bmes, .testa
 DOCUMENT = "-DOCSTART-"
+UNIVERSAL = ".conllu"
+UNIVERSAL_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 _BLANK = " \t\r"
+_WORD_NUMBER = re.compile("[0-9]+")
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+\t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +45,57 @@ class Sentence:
 
 
 def read_conll(
-    path: str | Path, word: int = 1, tag: int = -1, *, tags_needed: bool = True
+    path: str | Path, word: int | str | None = None, tag: int | str | None = None, *, tags_needed: bool = True
 ) -> tuple[list[Sentence], list[Rejected]]:
-    """The sentences of a file. Columns are counted from 1, or from the end: -1 is the last."""
+    """The sentences of a file. Columns are counted from 1, or from the end: -1 is the last; in a .conllu they may be
+    names, in any case. Default: the first and the last; in a .conllu FORM and UPOS."""
     path = Path(path)
     check_file(path)
     if kind_of(path) in OTHER_FORMATS:
         raise UserError(f"{path}: not a file of columns; tags are read from one word per line, with its tag after it")
-    wanted = {"word": word, "tag": tag} if tags_needed else {"word": word}
+    universal = kind_of(path) == UNIVERSAL
+    wanted = {"word": _number(path, "word", word, "FORM" if universal else 1)}
+    if tags_needed:
+        wanted["tag"] = _number(path, "tag", tag, "UPOS" if universal else -1)
     if 0 in wanted.values():
         raise UserError(f"{path}: column 0; columns are counted from 1, and from the end from -1")
-    lines = read_lines(path)
+    given = read_lines(path)
+    lines = _universal_words(path, given) if universal else given
     places, width = _places(path, lines, wanted)
-    return separate(_read(str(path), sentence_lines, places, width) for sentence_lines in _sentences(lines))
+    check = _universal_fault if universal else lambda line: ""
+    return separate(_read(str(path), sentence_lines, places, width, check) for sentence_lines in _sentences(lines))
+
+
+def _number(path: Path, role: str, column: int | str | None, default: int | str) -> int:
+    """A column as a number."""
+    column = default if column is None or column == "" else column
+    if isinstance(column, int):
+        return column
+    if re.fullmatch(r"-?[0-9]{1,6}", column):
+        return int(column)
+    option = "--text" if role == "word" else "--label"
+    if kind_of(path) != UNIVERSAL:
+        raise UserError(
+            f"{path}: column '{column}', wanted as {role}; only the columns of a {UNIVERSAL} have names, so give"
+            f" {option} a number"
+        )
+    if column.upper() not in UNIVERSAL_COLUMNS:
+        raise UserError(
+            f"{path}: {UNIVERSAL} has no column '{column}', wanted as {role}; choose with {option}."
+            f"{suggest(column.upper(), UNIVERSAL_COLUMNS)}"
+        )
+    return UNIVERSAL_COLUMNS.index(column.upper()) + 1
+
+
+def _universal_words(path: Path, lines: list[str]) -> list[str | None]:
+    """The lines of a .conllu with None for those that hold no word; raises if no line has ten columns."""
+    widths = Counter(line.count("\t") + 1 for line in lines if line.strip(_BLANK) and not line.startswith("#"))
+    if widths and len(UNIVERSAL_COLUMNS) not in widths:
+        raise UserError(
+            f"{path}: no line has the {len(UNIVERSAL_COLUMNS)} columns of {UNIVERSAL}, separated by tabs; most have"
+            f" {widths.most_common(1)[0][0]}. Rename a file with other columns to .conll"
+        )
+    return [None if line.startswith("#") or _NO_WORD.match(line) else line for line in lines]
 
 
 def _columns(line: str) -> list[str]:
@@ -57,10 +104,12 @@ def _columns(line: str) -> list[str]:
     return [column for column in line.strip(_BLANK).split(" ") if column]
 
 
-def _sentences(lines: list[str]) -> Iterator[list[tuple[int, str]]]:
-    """The numbered lines of each sentence; sentences are separated by blank lines."""
+def _sentences(lines: Sequence[str | None]) -> Iterator[list[tuple[int, str]]]:
+    """The numbered lines of each sentence; sentences are separated by blank lines. None is a line to ignore."""
     held: list[tuple[int, str]] = []
     for number, line in enumerate(lines, 1):
+        if line is None:
+            continue
         if line.strip(_BLANK) and not line.startswith(DOCUMENT):
             held.append((number, line))
         elif held:
@@ -70,7 +119,7 @@ def _sentences(lines: list[str]) -> Iterator[list[tuple[int, str]]]:
         yield held
 
 
-def _places(path: Path, lines: list[str], wanted: dict[str, int]) -> tuple[dict[str, int], int]:
+def _places(path: Path, lines: Sequence[str | None], wanted: dict[str, int]) -> tuple[dict[str, int], int]:
     """The columns counted from 1, and the width that lines must have; 0 if no column was counted from the end."""
     widths = Counter(len(_columns(line)) for sentence in _sentences(lines) for _, line in sentence)
     if not widths:
@@ -92,17 +141,28 @@ def _listed(wanted: dict[str, int]) -> str:
     return " and ".join(f"{column} ({role})" for role, column in wanted.items())
 
 
-def _read(file: str, lines: list[tuple[int, str]], places: dict[str, int], width: int) -> Sentence | Rejected:
+def _read(
+    file: str, lines: list[tuple[int, str]], places: dict[str, int], width: int, check: Callable[[str], str]
+) -> Sentence | Rejected:
     values: dict[str, list[str]] = {"word": [], "tag": []}
     first = lines[0][0]
     for number, line in lines:
         columns = _columns(line)
-        reason = not_unicode(line, number) or _fault(columns, places, width)
+        reason = not_unicode(line, number) or check(line) or _fault(columns, places, width)
         if reason:
             return Rejected(file, number, f"{reason} (drops the sentence that begins in line {first})")
         for role, place in places.items():
             values[role].append(columns[place - 1])
     return Sentence(file, first, values["word"], values["tag"])
+
+
+def _universal_fault(line: str) -> str:
+    """Why a line of a .conllu is not a word; empty if it is one."""
+    columns, needed = line.split("\t"), len(UNIVERSAL_COLUMNS)
+    if len(columns) != needed:
+        kind = "few" if len(columns) < needed else "many"
+        return f"too {kind} columns: {len(columns)} separated by tabs, {UNIVERSAL} has {needed}"
+    return "" if _WORD_NUMBER.fullmatch(columns[0]) else f"not a word's number: {columns[0]!r:.40} in the column ID"
 
 
 def _fault(columns: list[str], places: dict[str, int], width: int) -> str:

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field
 from keel.configs import Options
 from keel.errors import UserError
 from keel.text.long_text import LongText
+from keel.text.records import listed
 from keel.text.tables import Record, Rejected, column_names, kind_of, read_table
 
 COMMON_NAMES = {
@@ -65,6 +66,6 @@ def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> tuple[
         columns = {"text": "text"} | {role: role for role in roles if columns[role] or role == "label"}
     for role, name in columns.items():
         if name is None and role != "pair":
-            listed = ", ".join(f"'{n}'" for n in column_names(path)[:12])
-            raise UserError(f"{path}: which column holds the {role}? It has {listed}; choose with --{role}")
+            found = listed(column_names(path))
+            raise UserError(f"{path}: which column holds the {role}? It has {found}; choose with --{role}")
     return read_table(path, columns)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keel.errors import UserError
-from keel.text.blocks import PART, TextSource, Unreadable
+from keel.text.blocks import PART, TextSource, Unreadable, check_regular
 from keel.text.records import check_column, decode, json_texts, not_utf8, table_texts
 
 PIECE_CHARACTERS = 1 << 20
@@ -66,6 +66,7 @@ def find_files(paths: Sequence[str]) -> list[Path]:
                 raise UserError(f"{name}: no file in this folder ends in {_known()}; give a folder that has some")
             files |= dict.fromkeys(inside)
         elif path.exists():
+            check_regular(path)
             if not _kind(path):
                 raise UserError(f"{name}: unknown kind of file; Keel reads {_known()}, and texts named like train.en")
             files[path] = None
@@ -115,20 +116,29 @@ def read(
     for path in files:
         if _kind(path) in (".csv", ".tsv"):
             check_column(path, _kind(path), column)
-    return _read(files, documents, column, start)
+    return _read(files, [_size(path) for path in files], documents, column, start)
 
 
-def _read(files: Sequence[Path], documents: str, column: str, start: tuple[int, int]) -> Iterator[Piece]:
+def _size(path: Path) -> int | None:
+    """The size of a file before the first is read; None if it is missing, which is reported when it is opened."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _read(
+    files: Sequence[Path], sizes: Sequence[int | None], documents: str, column: str, start: tuple[int, int]
+) -> Iterator[Piece]:
     first_file, first_document = start
     for index in range(first_file, len(files)):
         skipped = first_document if index == first_file else 0
-        pieces = _read_file(files[index], documents, column)
+        pieces = _read_file(TextSource(files[index], sizes[index]), documents, column)
         yield from pieces if not skipped else (p for p in pieces if p.ordinal >= skipped)
 
 
-def _read_file(path: Path, documents: str, column: str) -> Iterator[Piece]:
-    source = TextSource(path)
-    kind = _kind(path)
+def _read_file(source: TextSource, documents: str, column: str) -> Iterator[Piece]:
+    kind = _kind(source.path)
     if kind == ".jsonl":
         pieces = _read_records(source, json_texts(source, column))
     elif kind in (".csv", ".tsv"):
@@ -141,7 +151,7 @@ def _read_file(path: Path, documents: str, column: str) -> Iterator[Piece]:
         number = piece.ordinal
         yield piece
     if number < 0:
-        yield Piece("", str(path), 0, 0, True, True, "empty", source.position)
+        yield Piece("", str(source.path), 0, 0, True, True, "empty", source.position)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

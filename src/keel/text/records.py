@@ -3,17 +3,12 @@
 In: the lines of a file. Out: (offset of the record, its text, reason to reject it) for each record; the text or the
 reason is empty.
 
-Notable choices
-- A record is parsed in one piece. One larger than RECORD_BYTES is rejected, because parsing takes several times its
-  size in memory. After a row that is too long (for example because of an unclosed quote), reading continues with the
-  next line.
-- Tables are decoded with invalid bytes kept as lone surrogates, so that an invalid byte rejects its row and does not
-  stop the parser.
+Notable choice: a record is parsed in one piece. One larger than RECORD_BYTES is rejected, because parsing takes several
+times its size in memory. How tables are parsed, and what a malformed row costs, is in `rows`.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterator
@@ -22,10 +17,8 @@ from typing import Any
 
 from keel.errors import UserError
 from keel.text.blocks import TextSource, Unreadable
+from keel.text.rows import TOO_LONG, table_rows, whole_lines
 
-RECORD_BYTES = 32 << 20
-
-_TOO_LONG = f"record too long: more than {RECORD_BYTES >> 20} MB; split it, or give the text as .txt"
 UNPAIRED = re.compile("[\ud800-\udfff]")
 
 
@@ -42,40 +35,17 @@ def not_utf8(byte: int, offset: int) -> str:
     return f"invalid UTF-8: byte 0x{byte:02x} at offset {offset}"
 
 
-def _records(source: TextSource) -> Iterator[tuple[int, bytes | None]]:
-    """Yields (offset, line), with None for a line that is too long: its bytes are read and discarded."""
-    held: list[bytes] = []
-    size, start = 0, 0
-    try:
-        for offset, line, ended in source.lines():
-            if ended and not size:
-                yield offset, line
-                continue
-            start = start if size else offset
-            size += len(line)
-            held.append(line)
-            if size > RECORD_BYTES:
-                held.clear()
-            if ended:
-                too_long, line = size > RECORD_BYTES, b"".join(held)
-                held, size = [], 0
-                yield start, None if too_long else line
-    except Unreadable as unreadable:
-        unreadable.offset = start if size else unreadable.offset
-        raise
-
-
 def json_texts(source: TextSource, column: str) -> Iterator[tuple[int, str, str]]:
     try:
-        for offset, line in _records(source):
-            yield offset, *_json_text(line, offset, column)
+        for line in whole_lines(source):
+            yield line.offset, *_json_text(line.data, line.offset, column)
     except Unreadable as unreadable:
         yield unreadable.offset, "", str(unreadable)
 
 
 def _json_text(line: bytes | None, offset: int, column: str) -> tuple[str, str]:
     if line is None:
-        return "", _TOO_LONG
+        return "", TOO_LONG
     decoded, reason = decode(line, offset)
     if reason:
         return "", reason
@@ -103,68 +73,24 @@ def json_object(decoded: str) -> tuple[dict[str, Any], str]:
     return record, ""
 
 
+def one_line(name: str) -> str:
+    """The name with control characters, line separators and lone surrogates as escapes."""
+    return name if name.isprintable() else repr(name)[1:-1]
+
+
 def listed(names: list[str]) -> str:
-    shown = ", ".join(f"'{name}'"[:40] for name in names[:12])
+    """Names for a message of one line, whatever characters they contain."""
+    shown = ", ".join(f"'{one_line(name)}'"[:40] for name in names[:12])
     return f"{shown}, ..." if len(names) > 12 else shown or "none"
 
 
-class _RecordTooLong(Exception):
-    pass
-
-
-class _RowLines:
-    """Lines for csv.reader, and what the reader does not report: where a row began and whether the file ended in it.
-
-    An object and not a generator, because it must continue after raising.
-    """
-
-    def __init__(self, source: TextSource) -> None:
-        self.records = _records(source)
-        self.begin_row()
-
-    def begin_row(self) -> None:
-        self.start, self.size, self.exhausted = -1, 0, False
-
-    def __iter__(self) -> _RowLines:
-        return self
-
-    def __next__(self) -> str:
-        try:
-            offset, line = next(self.records)
-        except StopIteration:
-            self.exhausted = True
-            raise
-        self.start = offset if self.start < 0 else self.start
-        self.size += len(line or b"")
-        if line is None or self.size > RECORD_BYTES:
-            raise _RecordTooLong
-        # Invalid bytes are kept as lone surrogates: they reject only their own row, and only if they are in its text.
-        return line.decode("utf-8", "surrogateescape") + "\n"
-
-
 def _rows(source: TextSource, kind: str) -> Iterator[tuple[int, list[str], str]]:
-    """Yields (offset, fields, reason to reject the row)."""
-    csv.field_size_limit(max(csv.field_size_limit(), RECORD_BYTES))
-    lines = _RowLines(source)
-    reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    while True:
-        lines.begin_row()
-        fields: list[str] = []
-        reason = ""
-        try:
-            fields = next(reader)
-            if lines.exhausted:
-                reason = "unclosed quote: the field that begins in this row never ends"
-        except StopIteration:
-            return
-        except _RecordTooLong:
-            reason = _TOO_LONG
-        except csv.Error as error:
-            reason = f"malformed row: {error}"
-        except Unreadable as unreadable:
-            yield unreadable.offset if lines.start < 0 else lines.start, [], str(unreadable)
-            return
-        yield lines.start, fields, reason
+    """Yields (offset, fields, reason to reject the row); a file that cannot be read further ends with such a row."""
+    try:
+        for row in table_rows(whole_lines(source), kind):
+            yield row.offset, row.fields, row.reason
+    except Unreadable as unreadable:
+        yield unreadable.offset, [], str(unreadable)
 
 
 def table_texts(source: TextSource, column: str, kind: str) -> Iterator[tuple[int, str, str]]:

@@ -22,7 +22,12 @@ _CLOSING = "\"'”’»)\\]}』」）】》〉］｝"
 _OPENING = "\"'“‘«([{『「（【《〈"
 _RUN = f"[.!?…{_CHINESE}{_CLOSING}]*+"
 # A Chinese stop; or another stop before white space (but not before a lower-case letter) or before a wide character.
-_STOP = re.compile(rf"[.!?…{_CHINESE}](?:(?<=[{_CHINESE}]){_RUN}\s*+|{_RUN}(?:\s++(?![a-z])|(?=[^\x00-\u2e7f])|\Z))")
+# The last alternative skips a run of stops that ends no sentence, up to the next Chinese stop: if every stop in it were
+# tried, a long run would take quadratic time.
+_STOP = re.compile(
+    rf"[.!?…{_CHINESE}](?:(?<=[{_CHINESE}]){_RUN}\s*+|{_RUN}(?:\s++(?![a-z])|(?=[^\x00-\u2e7f])|\Z)"
+    rf"|(?<=[.!?…])[.!?…{_CLOSING}]++(?P<none>))"
+)
 _NEXT_WORD = re.compile(rf"[{re.escape(_OPENING)}]*(\w*)")
 
 _NEVER, _BEFORE_NUMBERS, _MAYBE = 1, 2, 3
@@ -57,6 +62,8 @@ def split(text: str) -> list[str]:
         start = 0
         for match in _STOP.finditer(line):
             stop, end = match.span()
+            if match.lastgroup:  # "none"
+                continue
             if line[stop] == "." and _abbreviated(line, start, stop, end):
                 continue
             sentences.append(line[start:end].strip())
@@ -90,10 +97,12 @@ def _abbreviated(line: str, start: int, stop: int, end: int) -> bool:
 
 def _shorten(sentence: str) -> list[str]:
     """Cuts at the last white space before LONGEST characters, or exactly there if there is none."""
-    parts = []
-    while len(sentence) > LONGEST:
-        space = max(sentence.rfind(sign, 1, LONGEST + 1) for sign in " \t\u3000\u00a0")
-        cut = space if space > 0 else LONGEST
-        parts.append(sentence[:cut].rstrip())
-        sentence = sentence[cut:].lstrip()
-    return [*parts, sentence]
+    parts, start = [], 0
+    while len(sentence) - start > LONGEST:
+        space = max(sentence.rfind(sign, start + 1, start + LONGEST + 1) for sign in " \t\u3000\u00a0")
+        cut = space if space > start else start + LONGEST
+        parts.append(sentence[start:cut].rstrip())
+        start = cut
+        while sentence[start].isspace():  # ends, because a sentence does not end with white space
+            start += 1
+    return [*parts, sentence[start:]]

@@ -12,18 +12,15 @@ row that cannot be used a `Rejected` with its position and the reason. Problems 
 A column is a name in the header row; a number counts from 1 and means there is no header row.
 
 Notable choices
-- Files are read into memory entirely, unlike in `readers`: labelled data fits.
-- .csv is parsed strictly, and after a malformed row parsing continues with the line after the one where that row began.
-  An unclosed quote therefore loses only its own line; a lenient parser would pair it with the next quote, however far
-  away, and give one text the label of another.
+- All records of a file are kept in memory, unlike in `readers`: labelled data fits. The file itself is read line by
+  line, and a line or a row of more than RECORD_BYTES is rejected.
+- .csv is parsed strictly, as told in `rows`: a malformed row loses its own line only.
 - A row wider than the header is rejected: usually a text contains a comma and is not quoted, and its label is wrong.
-- Lines are decoded with invalid bytes kept as lone surrogates, so that an invalid byte rejects only its own row.
 - Blank lines between rows are ignored. In .txt they are missing texts, and are rejected.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,14 +28,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from keel.errors import UserError, near, suggest
-from keel.text.blocks import TextSource, Unreadable
-from keel.text.records import RECORD_BYTES, UNPAIRED, json_object, listed
+from keel.text.blocks import TextSource, Unreadable, check_regular
+from keel.text.records import UNPAIRED, json_object, listed, one_line
+from keel.text.rows import RECORD_BYTES, TOO_LONG, Line, Row, table_rows, whole_lines
 
 T = TypeVar("T")
 
 TABLES = (".csv", ".tsv", ".jsonl", ".txt")
-
-_Row = tuple[int, list[str], str]  # line where it begins, fields, reason to reject it
 
 
 class UnusableRecord(Exception):
@@ -69,7 +65,8 @@ class Record:
 def read_table(path: str | Path, columns: dict[str, str | None]) -> tuple[list[Record], list[Rejected]]:
     """The records of a file. `columns` maps roles to columns; a role mapped to None is left out."""
     path = Path(path)
-    lines = read_lines(path, TABLES)
+    check_file(path, TABLES)
+    lines = _lines(path)
     wanted = {role: column for role, column in columns.items() if column is not None}
     kind = kind_of(path)
     if kind == ".txt":
@@ -84,14 +81,15 @@ def read_table(path: str | Path, columns: dict[str, str | None]) -> tuple[list[R
 def column_names(path: str | Path) -> list[str]:
     """The header of a table, or the keys of the first object of a .jsonl; a .txt has the single column `text`."""
     path = Path(path)
-    lines = read_lines(path, TABLES)
+    check_file(path, TABLES)
+    lines = _lines(path)
     kind = kind_of(path)
     if kind == ".txt":
         return ["text"]
     if kind != ".jsonl":
         return _header(path, _rows(lines, kind))
     for line in lines:
-        record, reason = _object(line, 0)
+        record, reason = _object(line)
         if not reason:
             return list(record)
     raise UserError(f"{path}: no line of it is a JSON object; a .jsonl holds one object in each line")
@@ -125,6 +123,7 @@ def check_file(path: Path, kinds: Sequence[str] = ()) -> None:
     if not path.exists():
         neighbours = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         raise UserError(f"{path}: no such file; check the path.{near(path.name, neighbours)}")
+    check_regular(path)
     if kinds and kind_of(path) not in kinds:
         raise UserError(f"{path}: not a supported kind of file here; give one of {', '.join(kinds)} (also with .gz)")
 
@@ -133,18 +132,40 @@ def read_bytes(path: Path, kinds: Sequence[str] = ()) -> bytes:
     """The content of a file, decompressed, without its byte-order mark."""
     check_file(path, kinds)
     try:
-        data = b"".join(TextSource(path).blocks())
+        data = b"".join(TextSource(path, bounded=True).blocks())
     except Unreadable as unreadable:
         raise UserError(f"{path}: {unreadable}") from None
     if not data.strip():
-        raise UserError(f"{path}: the file is empty; give one with at least one row")
+        raise _empty(path)
     return data
 
 
+def _empty(path: Path) -> UserError:
+    return UserError(f"{path}: the file is empty; give one with at least one row")
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    """The lines of a file, which must have one that is not blank."""
+    blank = True
+    try:
+        for line in whole_lines(TextSource(path, bounded=True)):
+            blank = blank and line.data is not None and not line.data.strip()
+            yield line
+    except Unreadable as unreadable:
+        raise UserError(f"{path}: {unreadable}") from None
+    if blank:
+        raise _empty(path)
+
+
 def read_lines(path: Path, kinds: Sequence[str] = ()) -> list[str]:
-    """Lines without the newline. A carriage return is kept, because inside quotes it belongs to the text."""
-    lines = read_bytes(path, kinds).decode("utf-8", "surrogateescape").split("\n")
-    return lines if lines[-1] else lines[:-1]
+    """Lines without the newline. A carriage return is kept."""
+    check_file(path, kinds)
+    lines = []
+    for line in _lines(path):
+        if line.data is None:
+            raise UserError(f"{path}, line {line.number}: more than {RECORD_BYTES >> 20} MB in one line; split it")
+        lines.append(line.text)
+    return lines
 
 
 def unicode_lines(path: Path) -> list[str]:
@@ -171,47 +192,52 @@ def not_unicode(text: str, line: int = 0) -> str:
 # .txt and .jsonl
 
 
-def _texts(path: Path, lines: list[str], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
+def _texts(path: Path, lines: Iterator[Line], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
     if set(wanted) != {"text"}:
         more = ", ".join(role for role in wanted if role != "text")
         raise UserError(
             f"{path}: a .txt holds one text per line and no {more or 'other column'};"
             " give a .csv, .tsv or .jsonl, or rename a file of columns with tabs to .tsv"
         )
-    for number, line in enumerate(lines, 1):
-        text = line.removesuffix("\r")
-        reason = not_unicode(text, number) if text.strip() else "empty"
-        yield Rejected(str(path), number, reason) if reason else Record(str(path), number, {"text": text})
+    for line in lines:
+        text = line.text.removesuffix("\r")
+        reason = TOO_LONG if line.data is None else not_unicode(text, line.number) if text.strip() else "empty"
+        yield Rejected(str(path), line.number, reason) if reason else Record(str(path), line.number, {"text": text})
 
 
-def _objects(path: Path, lines: list[str], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
+def _objects(path: Path, lines: Iterator[Line], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
     file = str(path)
     keys: set[str] = set()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
+    for line in lines:
+        if line.data is not None and not line.data.strip():
             continue
-        record, reason = _object(line, number)
+        record, reason = _object(line)
         keys |= record.keys()
         missing = [column for column in wanted.values() if column not in record]
         if not reason and missing:
             reason = f"no key '{missing[0]}': the record has {listed(list(record))}"
         if reason:
-            yield Rejected(file, number, reason)
+            yield Rejected(file, line.number, reason)
         else:
-            yield Record(file, number, {role: record[column] for role, column in wanted.items()})
+            yield Record(file, line.number, {role: record[column] for role, column in wanted.items()})
     for role, column in wanted.items():
         if keys and column not in keys:
-            raise UserError(f"{path}: no record has the key '{column}', wanted as {role}.{suggest(column, keys)}")
+            raise UserError(
+                f"{path}: no record has the key '{column}', wanted as {role}.{suggest(column, map(one_line, keys))}"
+            )
 
 
-def _object(line: str, number: int) -> tuple[dict[str, Any], str]:
-    if reason := not_unicode(line, number):
+def _object(line: Line) -> tuple[dict[str, Any], str]:
+    if line.data is None:
+        return {}, TOO_LONG
+    text = line.text
+    if reason := not_unicode(text, line.number):
         return {}, reason
-    record, reason = json_object(line)
+    record, reason = json_object(text)
     if reason:
         return {}, reason.replace(": line 1 column", " at column")  # it would be mistaken for a line of the file
     # Escapes can encode half a surrogate pair, also in keys and nested values.
-    reason = not_unicode(json.dumps(record, ensure_ascii=False)) if "\\u" in line else ""
+    reason = not_unicode(json.dumps(record, ensure_ascii=False)) if "\\u" in text else ""
     return ({}, reason) if reason else (record, "")
 
 
@@ -219,7 +245,7 @@ def _object(line: str, number: int) -> tuple[dict[str, Any], str]:
 # .csv and .tsv
 
 
-def _fields(path: Path, rows: Iterator[_Row], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
+def _fields(path: Path, rows: Iterator[Row], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
     file = str(path)
     numbered = {column.isdecimal() for column in wanted.values()}
     if len(numbered) == 2:
@@ -230,7 +256,7 @@ def _fields(path: Path, rows: Iterator[_Row], wanted: dict[str, str]) -> Iterato
     header = [] if True in numbered else _header(path, rows)
     places = {role: _place(path, header, role, column) for role, column in wanted.items()}
     widest = -1
-    for line, fields, reason in rows:
+    for line, _, fields, reason in rows:
         widest = max(widest, len(fields))
         reason = reason or _fault(fields, places, header, line)
         if reason:
@@ -244,8 +270,12 @@ def _fields(path: Path, rows: Iterator[_Row], wanted: dict[str, str]) -> Iterato
             raise UserError(f"{path}: there is no column {place + 1}, wanted as {role}; its widest row has {widest}")
 
 
-def _header(path: Path, rows: Iterator[_Row]) -> list[str]:
-    line, header, reason = next(rows)
+def _rows(lines: Iterator[Line], kind: str) -> Iterator[Row]:
+    return (row for row in table_rows(lines, kind) if row.fields or row.reason)
+
+
+def _header(path: Path, rows: Iterator[Row]) -> list[str]:
+    line, _, header, reason = next(rows)
     reason = reason or not_unicode("\n".join(header))
     if reason:
         raise UserError(
@@ -262,7 +292,7 @@ def _place(path: Path, header: list[str], role: str, column: str) -> int:
     if column not in header:
         raise UserError(
             f"{path}: its header has no column '{column}', wanted as {role}"
-            f" (a number counts from 1 and means there is no header).{suggest(column, header)}"
+            f" (a number counts from 1 and means there is no header).{suggest(column, map(one_line, header))}"
         )
     if header.count(column) > 1:
         raise UserError(
@@ -282,54 +312,3 @@ def _fault(fields: list[str], places: dict[str, int], header: list[str], line: i
             above = sum(field.count("\n") for field in fields[:place])  # newlines inside a row are in its fields
             return not_unicode(fields[place], line + above)
     return ""
-
-
-def _rows(lines: list[str], kind: str) -> Iterator[_Row]:
-    return _csv_rows(lines) if kind == ".csv" else _tsv_rows(lines)
-
-
-def _tsv_rows(lines: list[str]) -> Iterator[_Row]:
-    for number, line in enumerate(lines, 1):
-        if line.strip("\r"):
-            yield number, line.removesuffix("\r").split("\t"), ""
-
-
-class _Feed:
-    """Lines for csv.reader, with a position that can be moved back. Not a generator: it must go on after raising."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        self.at = 0
-
-    def __iter__(self) -> _Feed:
-        return self
-
-    def __next__(self) -> str:
-        if self.at == len(self.lines):
-            raise StopIteration
-        self.at += 1
-        return self.lines[self.at - 1] + "\n"
-
-
-def _csv_rows(lines: list[str]) -> Iterator[_Row]:
-    csv.field_size_limit(max(csv.field_size_limit(), RECORD_BYTES))
-    feed = _Feed(lines)
-    reader = csv.reader(feed, strict=True)
-    while feed.at < len(lines):
-        begin = feed.at
-        try:
-            fields = next(reader)
-        except csv.Error as error:
-            yield begin + 1, [], _malformed(str(error), begin + 1, feed.at)
-            feed.at = begin + 1
-            continue
-        if fields:
-            yield begin + 1, fields, ""
-
-
-def _malformed(error: str, first: int, last: int) -> str:
-    if "unexpected end" in error:
-        return "unclosed quote: it begins in this row and never ends"
-    if "expected after" in error and last > first:
-        return f"unclosed quote: it begins in this row, and the next one, in line {last}, does not end a field"
-    return f"malformed row: {error.partition(' - ')[0]}"  # the rest is advice for programmers

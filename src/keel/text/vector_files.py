@@ -21,7 +21,6 @@ import contextlib
 import gzip
 import mmap
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from keel.errors import UserError
+from keel.text.blocks import TextSource, Unreadable
 from keel.text.tables import check_file
 
 HEADER_BYTES = 100
@@ -76,17 +76,15 @@ def read_vectors(path: Path) -> VectorFile:
 @contextlib.contextmanager
 def _content(path: Path) -> Iterator[Content]:
     """All bytes of a file; a plain one is memory-mapped."""
-    try:
-        with path.open("rb") as file:
-            if path.suffix == ".gz":
-                yield gzip.decompress(file.read())
-            elif not path.stat().st_size:
-                yield b""
-            else:
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                    yield mapped
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: damaged gzip ({error}); restore it from a copy") from None
+    if path.suffix == ".gz" or not path.stat().st_size:
+        try:
+            content = b"".join(TextSource(path, bounded=True).raw_blocks())
+        except Unreadable as unreadable:
+            raise UserError(f"{path}: {unreadable}; restore it from a copy") from None
+        yield content
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        yield mapped
 
 
 def _header(path: Path, content: Content) -> tuple[int, int, int]:

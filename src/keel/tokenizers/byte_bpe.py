@@ -23,7 +23,9 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from keel.errors import UserError
+from keel.files.folders import read_json
 from keel.tokenizers.library import LibraryTokenizer, check_ids
+from keel.tokenizers.long_words import check_size, cut_runs
 
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 BERT = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
@@ -54,8 +56,7 @@ class ByteBpe(LibraryTokenizer):
     @staticmethod
     def train(texts: Iterable[str], size: int = 30522, min_frequency: int = 2) -> ByteBpe:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        if size <= len(ROBERTA) + len(alphabet):
-            raise UserError(f"a vocabulary of {size} has no room besides 256 bytes and {len(ROBERTA)} special tokens")
+        check_size(size, len(ROBERTA) + len(alphabet), f"256 bytes and {len(ROBERTA)} special tokens")
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         # "Special" only because that gives them the first ids, in this order.
@@ -63,7 +64,7 @@ class ByteBpe(LibraryTokenizer):
         trainer = trainers.BpeTrainer(
             vocab_size=size, min_frequency=min_frequency, special_tokens=special, show_progress=False
         )
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.train_from_iterator(cut_runs(texts), trainer)
         model = json.loads(tokenizer.to_str())["model"]
         merges = [tuple(merge) for merge in model["merges"]]
         return ByteBpe(_assemble(model["vocab"], merges, leading_space=True))
@@ -74,11 +75,9 @@ class ByteBpe(LibraryTokenizer):
 
 
 def _read(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    try:
-        ids: Any = json.loads(vocabulary.read_text(encoding="utf-8"))
-        assert isinstance(ids, dict) and all(isinstance(id, int) for id in ids.values())
-    except (ValueError, AssertionError):
-        raise UserError(f"{vocabulary}: not a JSON object of tokens and ids; restore it from a copy") from None
+    ids: Any = read_json(vocabulary)
+    if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
+        raise UserError(f"{vocabulary}: not a JSON object of tokens and ids; restore it from a copy")
     check_ids(ids, vocabulary)
     try:
         lines = merges.read_text(encoding="utf-8").split("\n")

@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from keel.errors import UserError
-from keel.tokenizers.chinese import CHINESE_BLOCKS
+from keel.tokenizers.characters import CHINESE_BLOCKS
 from keel.tokenizers.library import LibraryTokenizer, frame_as_bert
+from keel.tokenizers.long_words import check_size, cut_words
 
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 BYTES = [f"<0x{number:02X}>" for number in range(256)]
@@ -42,8 +43,7 @@ class ByteFallback(LibraryTokenizer):
     @staticmethod
     def train(texts: Iterable[str], size: int = 30522, min_frequency: int = 2) -> ByteFallback:
         fixed = [*ROLES.values(), *BYTES]
-        if size <= len(fixed):
-            raise UserError(f"a vocabulary of {size} has no room besides 256 bytes and {len(ROLES)} special tokens")
+        check_size(size, len(fixed), f"256 bytes and {len(ROLES)} special tokens")
         if isinstance(texts, Iterator):
             texts = list(texts)
         counts: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class ByteFallback(LibraryTokenizer):
             limit_alphabet=len(characters),
             show_progress=False,
         )
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.train_from_iterator(cut_words(texts), trainer)
         model = json.loads(tokenizer.to_str())["model"]
         known = set(characters)
         merges = [(a, b) for a, b in model["merges"] if known.issuperset(a + b) and a + b not in BYTES]

@@ -16,9 +16,29 @@ from tokenizers import Tokenizer
 CODE_POINTS = 0x110000
 UNSEEN, VANISHES, JOINS, STANDS_ALONE, ODD = range(5)  # the effect of a character on the word around it
 
+# The blocks that BERT separates, as in the tokenizers library (its 0x2B920 is 0x2B820 in BERT's own code).
+CHINESE_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
 
 def code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+
+
+def chinese_characters(points: np.ndarray) -> np.ndarray:
+    """Which code points BERT treats as Chinese characters."""
+    chinese = np.zeros(len(points), dtype=bool)
+    for first, last in CHINESE_BLOCKS:
+        chinese |= (points >= first) & (points <= last)
+    return chinese
 
 
 class Characters:

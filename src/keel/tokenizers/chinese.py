@@ -23,29 +23,9 @@ from functools import lru_cache
 import numpy as np
 
 from keel.errors import UserError
-from keel.tokenizers.characters import code_points
+from keel.tokenizers.characters import chinese_characters, code_points
 from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.wordpiece import CONTINUATION, WordPiece
-
-# The blocks that BERT separates, as in the tokenizers library (its 0x2B920 is 0x2B820 in BERT's own code).
-CHINESE_BLOCKS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B920, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
-
-
-def chinese_characters(points: np.ndarray) -> np.ndarray:
-    """Which code points BERT treats as Chinese characters."""
-    chinese = np.zeros(len(points), dtype=bool)
-    for first, last in CHINESE_BLOCKS:
-        chinese |= (points >= first) & (points <= last)
-    return chinese
 
 
 def word_starts(texts: Sequence[str], ids: Sequence[np.ndarray], tokenizer: LibraryTokenizer) -> list[np.ndarray]:

@@ -6,16 +6,15 @@ from the files.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from keel.console import say
 from keel.errors import UserError
-from keel.folders import MANIFEST, SealedFiles
+from keel.files.folders import MANIFEST, SealedFiles, read_json
 from keel.tokenizers.byte_bpe import PAIRS_OF_FILES, ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
-from keel.tokenizers.library import MADE_BY, LibraryTokenizer, check_ids, parse_tokenizer, tokenizer_files
+from keel.tokenizers.library import MADE_BY, LibraryTokenizer, check_ids, in_brief, parse_tokenizer, tokenizer_files
 from keel.tokenizers.unigram import MODEL_FILE, Unigram
 from keel.tokenizers.whole_words import WholeWords
 from keel.tokenizers.wordpiece import NO_PIECES, WordPiece
@@ -50,19 +49,22 @@ def _note_missing_manifest(files: SealedFiles) -> None:
 
 
 def _open_json(path: Path) -> LibraryTokenizer:
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         model: Any = content["model"]
         kind, fallback = model["type"], model.get("byte_fallback")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not the JSON of the tokenizers library; restore it from a copy") from None
     if kind == "WordPiece":
         wordpiece = WordPiece.load(path)
         return WholeWords.of(wordpiece) if model.get("continuing_subword_prefix") == NO_PIECES else wordpiece
     if kind not in ("BPE", "Unigram"):
-        raise UserError(f"{path}: its model is {kind}; Keel reads WordPiece, BPE and Unigram")
+        raise UserError(f"{path}: its model is {in_brief(kind)}; Keel reads WordPiece, BPE and Unigram")
     tokenizer = parse_tokenizer(content, path)
-    family = Unigram if kind == "Unigram" else ByteFallback if fallback else ByteBpe
-    opened: LibraryTokenizer = family(tokenizer)
     check_ids(tokenizer.get_vocab(with_added_tokens=True), path)
+    family = Unigram if kind == "Unigram" else ByteFallback if fallback else ByteBpe
+    try:
+        opened: LibraryTokenizer = family(tokenizer)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     return opened

@@ -11,10 +11,13 @@ Notable choices
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,10 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 from keel.batching import groups
 from keel.errors import UserError
-from keel.folders import SealedFiles, system_errors
+from keel.files.folders import SealedFiles, system_errors
 
 PART_CHARACTERS = 1_000_000  # encoded at once, to bound memory
+ERROR_CHARACTERS = 160  # shown of an error of the library
 ABSENT = -1  # the id of a role that a vocabulary does not have
 MADE_BY = {"made_by": "keel"}  # in tokenizer_config.json: a folder that should have a manifest
 NOTHING, LETTER, DIGIT, OTHER = range(4)  # kinds of characters
@@ -57,9 +61,13 @@ class LibraryTokenizer:
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text as int32, without [CLS] and [SEP]."""
         try:
-            return [row for part in groups(texts, len, PART_CHARACTERS) for row in self._encode(part)]
+            with no_panic("the texts"):
+                return self._encode_parts(texts)
         except (UnicodeEncodeError, TypeError):
             raise _not_text(texts) from None
+
+    def _encode_parts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [row for part in groups(texts, len, PART_CHARACTERS) for row in self._encode(part)]
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -68,14 +76,16 @@ class LibraryTokenizer:
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of one text, and the character span [start, end) of each."""
         try:
-            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+            with no_panic("the text"):
+                encoding = self._tokenizer.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
             raise _not_text([text]) from None
         # The space before a word may be part of its token, but not of its span.
         return encoding.ids, [(a + 1, b) if b - a > 1 and text[a] == " " else (a, b) for a, b in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False))
+        with no_panic("the ids"):
+            return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False))
 
     def token(self, id: int) -> str:
         if id < 0:
@@ -151,10 +161,52 @@ def _kind(character: str) -> int:
 
 def parse_tokenizer(content: dict[str, Any], path: Path) -> Tokenizer:
     """A tokenizer of the library from the content of its tokenizer.json; `path` is for the error."""
-    try:
+    _check_tables(content, path)
+    with no_panic(str(path)):
         return Tokenizer.from_str(json.dumps(content))
-    except Exception as error:  # the library raises bare Exception for every error
-        raise UserError(f"{path}: the tokenizers library rejects it ({error}); restore it from a copy") from None
+
+
+@contextlib.contextmanager
+def no_panic(what: str) -> Iterator[None]:
+    """Turns a panic of the library, which is no Exception and would end the program, and its bare Exceptions into an
+    error about `what`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException" and type(error) is not Exception:
+            raise
+        raise UserError(
+            f"{what}: the tokenizers library rejects it ({in_brief(error)}); restore the tokenizer from a copy"
+        ) from None
+
+
+def in_brief(error: object) -> str:
+    return " ".join(str(error).split())[:ERROR_CHARACTERS]
+
+
+def _check_tables(content: Any, path: Path) -> None:
+    """Checks the normalisation tables of a tokenizer.json, wherever they are nested."""
+    parts = [content.get("normalizer")]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        if not isinstance(part, dict):
+            continue
+        parts += [value for value in part.values() if isinstance(value, (dict, list))]
+        if part.get("type") == "Precompiled":
+            try:
+                table = base64.b64decode(part.get("precompiled_charsmap") or "", validate=True)
+            except (TypeError, ValueError, binascii.Error):
+                raise UserError(f"{path}: its precompiled_charsmap is not base64; restore it from a copy") from None
+            check_table(table, path)
+
+
+def check_table(table: bytes, path: Path) -> None:
+    """Raises unless a compiled normalisation table has the size it declares, for which the library reserves memory."""
+    size = int.from_bytes(table[:4], "little")
+    if table and (len(table) < 8 or size % 4 or size > len(table) - 4):
+        raise UserError(f"{path}: its normalisation table is cut off or damaged; restore it from a copy")
 
 
 def check_ids(vocabulary: Mapping[str, int], path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from keel.errors import UserError
-from keel.tokenizers.library import LibraryTokenizer, frame_as_bert
+from keel.tokenizers.library import LibraryTokenizer, check_table, frame_as_bert, no_panic
 
 MODEL_FILE = "spiece.model"
 ROLES = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -41,12 +41,14 @@ class Unigram(LibraryTokenizer):
     def read(path: Path) -> Unigram:
         try:
             pieces, table = _parse(path.read_bytes())
-        except (IndexError, KeyError, struct.error, UnicodeDecodeError):
+        except (IndexError, KeyError, TypeError, struct.error, UnicodeDecodeError):
             raise UserError(f"{path}: not a sentencepiece model, or cut off; restore it from a copy") from None
         spellings = [piece for piece, _ in pieces]
         if not pieces or ROLES["unk"] not in spellings:
             raise UserError(f"{path}: holds no pieces with {ROLES['unk']}; is this a sentencepiece model?")
-        return Unigram(_assemble(pieces, table))
+        check_table(table, path)
+        with no_panic(str(path)):
+            return Unigram(_assemble(pieces, table))
 
     def shown(self, id: int) -> str:
         return self.vocabulary[id].replace(SPACE, " ")
@@ -77,11 +79,17 @@ def _parse(data: bytes) -> tuple[list[tuple[str, float]], bytes]:
     for field, value in _fields(data):
         if field == 1 and isinstance(value, bytes):  # a piece: field 1 its spelling, 2 its score
             inner = dict(_fields(value))
-            score = inner.get(2, b"\0\0\0\0")
-            pieces.append((bytes(inner[1]).decode(), struct.unpack("<f", bytes(score))[0]))
+            pieces.append((_bytes(inner[1]).decode(), struct.unpack("<f", _bytes(inner.get(2, bytes(4))))[0]))
         elif field == 3 and isinstance(value, bytes):  # normalisation: field 2 its table
-            table = bytes(dict(_fields(value)).get(2, b""))
+            table = _bytes(dict(_fields(value)).get(2, b""))
     return pieces, table
+
+
+def _bytes(value: bytes | int) -> bytes:
+    """Not `bytes(value)`, which makes as many zeros as a damaged file says."""
+    if isinstance(value, int):
+        raise TypeError("a number where bytes belong")
+    return value
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
@@ -110,6 +118,8 @@ def _number(data: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[place]
+        if shift > 63:
+            raise IndexError("a number of more than 64 bits")
         value |= (byte & 127) << shift
         place, shift = place + 1, shift + 7
         if byte < 128:

@@ -22,8 +22,9 @@ from tokenizers import Tokenizer, models, trainers
 
 from keel.errors import UserError
 from keel.tokenizers.alphabet import blocks
-from keel.tokenizers.characters import code_points
-from keel.tokenizers.chinese import chinese_characters, segment
+from keel.tokenizers.characters import chinese_characters, code_points
+from keel.tokenizers.chinese import segment
+from keel.tokenizers.long_words import check_size
 from keel.tokenizers.wordpiece import NO_PIECES, SPECIAL, WordPiece, assemble
 
 SEGMENTED_SHARE = 0.3  # texts with more Chinese characters than this share of their letters are segmented
@@ -80,8 +81,7 @@ def learn_words(
     min_frequency: int = 5,
 ) -> WholeWords:
     """Learns the `size` most frequent words that occur at least `min_frequency` times. `texts` is read once."""
-    if size <= len(SPECIAL):
-        raise UserError(f"a vocabulary of {size} has no room besides the {len(SPECIAL)} special tokens; increase it")
+    check_size(size, len(SPECIAL), f"the {len(SPECIAL)} special tokens")
     parts = blocks(texts)
     first = next(parts, "")
     segmented = _needs_segmenting(first)

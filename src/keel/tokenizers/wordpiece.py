@@ -26,16 +26,18 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from keel.errors import UserError
-from keel.folders import system_errors
+from keel.files.folders import read_json, system_errors
 from keel.tokenizers.alphabet import Alphabet, find
 from keel.tokenizers.library import (
     MADE_BY,
     LibraryTokenizer,
     check_ids,
     frame_as_bert,
+    in_brief,
     parse_tokenizer,
     tokenizer_files,
 )
+from keel.tokenizers.long_words import check_size, cut_words
 from keel.tokenizers.word_cache import WordCache
 
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -43,7 +45,13 @@ SPECIAL = tuple(ROLES.values())
 CONTINUATION = "##"
 NO_PIECES = "[no pieces]"  # continuation prefix of whole-word vocabularies (whole_words.py): no entry begins with it
 BLANKS = " \t\r"
+SWITCHES = {  # in tokenizer_config.json, and in the normalizer of tokenizer.json
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 LONGEST_WORD = 100  # characters; a longer word is [UNK], as in BERT
+MOST_WORD = 1000  # the longest that a tokenizer.json may ask for: time grows with the cube of a word's length
 CHARACTERS = 20000  # maximum alphabet of training; enough for all Chinese characters in use
 
 
@@ -154,8 +162,7 @@ def learn(
     `strip_accents=None` strips accents when lower-casing, as BERT does. Characters and pieces that occur fewer than
     `min_frequency` times are left out.
     """
-    if size <= len(SPECIAL):
-        raise UserError(f"a vocabulary of {size} has no room besides the {len(SPECIAL)} special tokens; increase it")
+    check_size(size, len(SPECIAL), f"the {len(SPECIAL)} special tokens")
     if isinstance(texts, Iterator):
         texts = list(texts)
     tokenizer = assemble({}, lowercase, strip_accents)
@@ -173,7 +180,7 @@ def learn(
         continuing_subword_prefix=CONTINUATION,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(cut_words(texts), trainer)
     return WordPiece(assemble(tokenizer.get_vocab(), lowercase, strip_accents)), alphabet
 
 
@@ -236,8 +243,11 @@ def _read_vocabulary(path: Path) -> Tokenizer:
         vocabulary[token] = id
     _check_special_tokens(vocabulary, path)
     config = _read_config(path.parent)
-    lowercase = config.get("do_lower_case", not any(_cased(token) for token in vocabulary))
-    return assemble(vocabulary, lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+    lowercase = config.get("do_lower_case")
+    if lowercase is None:
+        lowercase = not any(_cased(token) for token in vocabulary)
+    chinese = config.get("tokenize_chinese_chars")
+    return assemble(vocabulary, lowercase, config.get("strip_accents"), chinese is not False)
 
 
 def _cased(token: str) -> bool:
@@ -250,33 +260,35 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
     if not path.is_file():
         return {}
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        config = None
+    config = read_json(path)
     if not isinstance(config, dict):
         raise UserError(f"{path}: not a JSON object; restore it, or remove it to use the vocabulary alone")
+    for key in SWITCHES:
+        if not isinstance(config.get(key), bool | None):
+            raise UserError(f"{path}: {key} is neither true, false nor null; restore it from a copy")
     return config
 
 
 def _read_json(path: Path) -> Tokenizer:
     """Opens a tokenizer.json that contains BERT's pipeline."""
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         kinds = {part: (content.get(part) or {}).get("type") for part in ("model", "normalizer", "pre_tokenizer")}
-    except (ValueError, AttributeError):
+    except AttributeError:
         raise UserError(f"{path}: not the JSON of the tokenizers library; restore it from a copy") from None
     wanted = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
     for part, kind in wanted.items():
         if kinds[part] != kind:
-            raise UserError(f"{path}: its {part} is {kinds[part]}, not {kind}; Keel reads BERT's WordPiece tokenizers")
+            raise UserError(
+                f"{path}: its {part} is {in_brief(kinds[part])}, not {kind}; Keel reads BERT's WordPiece tokenizers"
+            )
+    longest = content["model"].get("max_input_chars_per_word", LONGEST_WORD)
+    if not isinstance(longest, int) or not 0 < longest <= MOST_WORD:
+        raise UserError(f"{path}: max_input_chars_per_word must be a number from 1 to {MOST_WORD}; BERT's is 100")
     config = _read_config(path.parent)
-    names = {
-        "do_lower_case": "lowercase",
-        "strip_accents": "strip_accents",
-        "tokenize_chinese_chars": "handle_chinese_chars",
-    }
-    content["normalizer"] |= {names[key]: config[key] for key in names if key in config}
+    switches = {name: config[key] for key, name in SWITCHES.items() if key in config}
+    # In the file, only strip_accents may be null.
+    content["normalizer"] |= {k: v for k, v in switches.items() if v is not None or k == "strip_accents"}
     tokenizer = parse_tokenizer(content, path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     _check_special_tokens(vocabulary, path)

@@ -18,12 +18,12 @@ from torch import nn
 from keel import __version__
 from keel.console import say
 from keel.errors import Stopped, UserError
-from keel.folders import SealedFiles
+from keel.files.folders import SealedFiles
+from keel.files.tensors import read_tensors
 from keel.hugging_face.folder import load_model
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
-from keel.machine import default_threads, keep_freed_memory
-from keel.tensor_files import read_tensors
+from keel.machine import check_threads, default_threads, keep_freed_memory
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
 from keel.training.optimizer import make_optimizer, restore_optimizer
@@ -64,6 +64,10 @@ class RunOptions:
     threads: int | None = None
     quiet: bool = False
     began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            check_threads(self.threads)
 
 
 def run(plan: RunPlan, options: RunOptions) -> tuple[loop.State, RunFolder, dict[str, Any]]:

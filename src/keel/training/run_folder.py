@@ -29,14 +29,14 @@ from typing import Any
 
 import torch
 
-from keel import folders
 from keel.corpus.stream import Cursor
 from keel.errors import UserError
+from keel.files import folders
+from keel.files.locks import LOCK, locked
+from keel.files.tensors import first_not_finite, write_tensors
 from keel.hugging_face.folder import save_model
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
-from keel.locks import LOCK, locked
-from keel.tensor_files import first_not_finite, write_tensors
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training.loop import State
 from keel.training.optimizer import optimizer_tensors

@@ -8,21 +8,21 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from keel import catalog
-from keel.configs import Options
+from keel.configs import Options, brief
 from keel.errors import UserError, suggest
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class TrainingSettings(Options):
-    steps: int = Field(10_000, ge=1)
+    steps: int = Field(10_000, ge=1, le=10**12)
     budget: str | None = Field(None, description="wall-clock time such as 45m; replaces steps")
-    batch_tokens: int = Field(4096, ge=8, description="tokens per step, over all micro-batches")
+    batch_tokens: int = Field(4096, ge=8, le=10**12, description="tokens per step, over all micro-batches")
     micro_batches: int = Field(
-        1, ge=1, description="micro-batches per step (gradient accumulation); affects the results"
+        1, ge=1, le=10**6, description="micro-batches per step (gradient accumulation); affects the results"
     )
     parallel_micro_batches: int = Field(
-        1, ge=1, description="micro-batches computed in parallel on a CPU; they share its threads and memory"
+        1, ge=1, le=10**4, description="micro-batches computed in parallel on a CPU; they share its threads and memory"
     )
     optimizer: str = Field("adamw", description="adamw, or muon: orthogonalised updates for the layers' matrices")
     learning_rate: float = Field(1e-3, gt=0)
@@ -33,11 +33,11 @@ class TrainingSettings(Options):
     beta2: float = Field(0.98, ge=0, lt=1)
     epsilon: float = Field(1e-6, gt=0)
     max_grad_norm: float = Field(1.0, gt=0)
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, lt=1 << 63)
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     log_steps: int = Field(20, ge=1)
     evaluate_steps: int = Field(500, ge=1)
-    evaluation_tokens: int = Field(65_536, ge=256)
+    evaluation_tokens: int = Field(65_536, ge=256, le=10**12)
     checkpoint_steps: int = Field(1000, ge=1)
     checkpoint_minutes: float = Field(10.0, gt=0)
     keep_checkpoints: int = Field(2, ge=1, description="number of newest checkpoints to keep")
@@ -74,7 +74,7 @@ class FinetuneSettings(TrainingSettings):
 
     epochs: float | None = Field(3.0, gt=0, description="passes over the training examples; null: training.steps")
     examples: int | None = Field(None, ge=1, description="train on a subset of this many examples; null: all")
-    batch_size: int = Field(16, ge=1, description="examples per step, over all micro-batches")
+    batch_size: int = Field(16, ge=1, le=10**9, description="examples per step, over all micro-batches")
     learning_rate: float = Field(5e-5, gt=0)
     warmup: float = Field(0.1, ge=0, description="fraction of the run if below 1, else steps")
     beta2: float = Field(0.999, ge=0, lt=1)
@@ -96,8 +96,8 @@ class FinetuneSettings(TrainingSettings):
 def seconds(budget: str) -> float:
     """'90s', '45m', '2h', '1h30m' -> seconds."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", budget)
-    if not parts or "".join(n + u for n, u in parts) != budget.replace(" ", ""):
-        raise ValueError(f"{budget!r} is not a time: write 90s, 45m, 2h or 1h30m")
+    if len(budget) > 40 or not parts or "".join(n + u for n, u in parts) != budget.replace(" ", ""):
+        raise ValueError(f"{brief(budget)} is not a time: write 90s, 45m, 2h or 1h30m")
     total = sum(float(n) * UNITS[u] for n, u in parts)
     if total <= 0:
         raise ValueError(f"'{budget}' is zero: give a longer time")

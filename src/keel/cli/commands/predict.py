@@ -37,18 +37,19 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; always on.")] = True,
 ) -> None:
     """Prints one JSON object per text, in the same order; positions are character offsets."""
-    from keel.inference.tasks import answer, open_task
-    from keel.stages.evaluate import predict as predict_file
+    from keel.inference.tasks import answer_groups, open_task
+    from keel.stages.evaluate import predict_groups
 
     if bool(texts) == bool(file):
         raise UserError("predict needs texts, or --file; not both")
     if file:
         columns = {"text": text_column, "pair": pair_column}
-        _print(predict_file(model, file, columns=columns, device=device, allow_pickle=allow_pickle, report=say))
+        _print(predict_groups(model, file, columns=columns, device=device, allow_pickle=allow_pickle, report=say))
         return
     loaded = open_task(model, allow_pickle=allow_pickle, device=device)
-    given = [_input(text, pair, loaded.task) for text in common.lines_or_arguments(texts or [], blank=True)]
-    _print(answer(loaded, [loaded.need_task().example(one) for one in given], say))
+    task = loaded.need_task()
+    groups = common.text_groups(texts or [], blank=True)
+    _print(answer_groups(loaded, ([task.example(_input(text, pair, task)) for text in some] for some in groups), say))
 
 
 def _input(text: str, pair: str | None, task: Any) -> Any:
@@ -67,10 +68,11 @@ def _input(text: str, pair: str | None, task: Any) -> Any:
     return value
 
 
-def _print(answers: Iterable[dict[str, Any]]) -> None:
-    for answer in answers:
-        common.print_json(answer)
-    sys.stdout.flush()
+def _print(groups: Iterable[list[dict[str, Any]]]) -> None:
+    for answers in groups:
+        for answer in answers:
+            common.print_json(answer)
+        sys.stdout.flush()
 
 
 COMMAND = common.Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,36 +38,74 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines with scores instead of plain lines.")] = False,
 ) -> None:
     """Prints one translation per line, in the same order."""
-    from keel.folders import check_absent
+    from keel.files.folders import check_absent
     from keel.inference import translate as stage
 
     if bool(texts) == bool(file):
         raise UserError("translate needs texts, or --file; not both")
     if attention:
         check_absent(Path(attention), "--attention")
-    given = _given(texts or [], file)
-    if attention and len(given) != 1:
-        raise UserError(f"--attention draws one text, but {len(given)} were given")
-    blank = [number for number, text in enumerate(given, 1) if not text.strip()]
-    if blank:
-        say(f"{len(blank):,} of {len(given):,} lines are empty and stay empty; the first is line {blank[0]}")
-    opened = stage.open_translator(model, beam, length_penalty, device, allow_pickle)
-    if attention and blank:
-        raise UserError("--attention has nothing to draw: the text is empty")
+    groups = _groups(texts or [], file)
     if attention:
-        _draw(opened, given[0], attention)
-    for text, answer in zip(given, stage.translate(opened, given, say), strict=True):
-        if as_json:
-            common.print_json({"text": text, **answer})
-        else:
-            line = " ".join(answer["translation"].splitlines())
-            sys.stdout.write((clean(line) if sys.stdout.isatty() else line) + "\n")
+        groups = [_one_text(groups)]
+    opened = stage.open_translator(model, beam, length_penalty, device, allow_pickle)
+    lines = _Lines(groups)
+    try:
+        for answers in stage.translate_groups(opened, lines, say):
+            for text, answer in zip(lines.last, answers, strict=True):
+                _print(text, answer, as_json)
+            sys.stdout.flush()
+            if attention:
+                _draw(opened, lines.last[0], attention)
+    finally:
+        lines.say_blank()
 
 
-def _given(texts: list[str], file: str | None) -> list[str]:
+class _Lines:
+    """Groups of texts on their way to the translator: keeps the last one, and counts blank lines."""
+
+    def __init__(self, groups: Iterable[list[str]]) -> None:
+        self.groups, self.last, self.read, self.blank, self.first_blank = groups, list[str](), 0, 0, 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for group in self.groups:
+            self.last = group
+            for text in group:
+                self.read += 1
+                if not text.strip():
+                    self.blank += 1
+                    self.first_blank = self.first_blank or self.read
+            yield group
+
+    def say_blank(self) -> None:
+        if self.blank:
+            say(f"{self.blank:,} of {self.read:,} lines are empty and stay empty; the first is line {self.first_blank}")
+
+
+def _groups(texts: list[str], file: str | None) -> Iterable[list[str]]:
+    from keel.batching import groups
     from keel.text.tables import unicode_lines
 
-    return unicode_lines(Path(file)) if file else list(common.lines_or_arguments(texts, blank=True))
+    if not file:
+        return common.text_groups(texts, blank=True)
+    return groups(unicode_lines(Path(file)), lambda text: 1, common.GROUP_LINES)
+
+
+def _one_text(groups: Iterable[list[str]]) -> list[str]:
+    given = [text for group in groups for text in group]
+    if len(given) != 1:
+        raise UserError(f"--attention draws one text, but {len(given)} were given")
+    if not given[0].strip():
+        raise UserError("--attention has nothing to draw: the text is empty")
+    return given
+
+
+def _print(text: str, answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        common.print_json({"text": text, **answer})
+    else:
+        line = " ".join(answer["translation"].splitlines())
+        sys.stdout.write((clean(line) if sys.stdout.isatty() else line) + "\n")
 
 
 def _draw(model: Any, text: str, file: str) -> None:

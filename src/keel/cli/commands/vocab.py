@@ -28,7 +28,7 @@ def propose(
     as_json: common.Json = False,
 ) -> None:
     """Proposes words of your texts as new vocabulary entries, ranked by the tokens they save."""
-    from keel.folders import check_absent, creating
+    from keel.files.folders import check_absent, creating
     from keel.stages.surgery import propose as run
 
     if out:

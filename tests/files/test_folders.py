@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import save_file
 
 import keel
-from keel import folders, locks
 from keel.errors import UserError
-from keel.folders import MANIFEST, TEMPORARY, SealedFiles, creating, read_json, write_file, write_folder
-from keel.tensor_files import read_tensors
+from keel.files import folders, locks
+from keel.files.folders import MANIFEST, TEMPORARY, SealedFiles, creating, read_json, write_file, write_folder
+from keel.files.tensors import read_tensors
 
 
 def test_what_appears_meanwhile_is_left_alone_and_the_result_is_kept(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_leftovers_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_no
     code = f"""
 import os
 from pathlib import Path
-from keel.folders import write_folder
+from keel.files.folders import write_folder
 with write_folder(Path({str(tmp_path / "out")!r}), {{}}) as folder:
     (folder / "half").write_text("written")
     os.kill(os.getpid(), 9)

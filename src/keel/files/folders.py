@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import UserError
-from keel.locks import try_lock
+from keel.files.locks import try_lock
 
 MANIFEST = "manifest.json"
 TEMPORARY = ".writing-"
@@ -97,7 +97,7 @@ def _temporary_file(path: Path) -> Iterator[Path]:
 def write_file(path: Path, data: bytes | str) -> None:
     """Replaces a file's content atomically."""
     with replacing(path) as temporary:
-        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+        temporary.write_bytes(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
 
 
 def link_or_copy(path: Path, target: Path) -> None:
@@ -224,7 +224,7 @@ def write_manifest(folder: Path, made_by: dict[str, Any], pattern: str = "**/*")
         if path.name != MANIFEST and not path.name.startswith(TEMPORARY):
             sync(path)
             files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-    write_file(folder / MANIFEST, json.dumps({"made_by": made_by, "files": files}, indent=2, ensure_ascii=False))
+    write_file(folder / MANIFEST, json.dumps({"made_by": made_by, "files": files}, indent=2))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

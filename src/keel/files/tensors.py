@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keel.errors import UserError
-from keel.folders import DuplicateKey, SealedFiles, read_json, system_errors, without_duplicates
+from keel.files.folders import DuplicateKey, SealedFiles, read_json, system_errors, without_duplicates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,5 +99,13 @@ def _read_pickled(files: SealedFiles, wanted: str, allowed: bool) -> dict[str, T
         raise UserError(f"{files.folder / wanted}: no such file; is {files.folder} a model folder?")
     if not allowed:
         raise UserError(f"{path} is a pickle, which Keel opens only when asked: add --allow-pickle if you trust it")
-    tensors: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # whatever a damaged or hostile file makes of the unpickler
+        reason = f"{type(error).__name__}; only tensors are read, no other objects"
+        raise UserError(f"{path}: cannot be read as pickled tensors ({reason}); restore it from a copy") from None
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise UserError(f"{path}: does not contain tensors by name; is it the file of a model?")
     return tensors

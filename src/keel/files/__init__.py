@@ -1,0 +1,1 @@
+"""Files and folders on disk: written whole, sealed, locked, and read with bounds."""
