@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -113,7 +114,8 @@ class Vote(Task):
     Config = VoteConfig
 
     def read(self, path: str, labelled: bool = True) -> Examples:
-        raise NotImplementedError
+        rows = [line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return Examples([Voice(text, *answer) for text, *answer in rows], [], self.data)
 
     def example(self, given: Any) -> Voice:
         return Voice(given)

@@ -81,13 +81,17 @@ def check_device(*names: str, plugins: Sequence[str] = ()) -> None:
     )
 
 
+class NoFakeDevice(RuntimeError):
+    """This version of torch has no way to test for a device that is not there."""
+
+
 def device_outcomes(plugins: Sequence[str] = (), only: Sequence[str] = ()) -> dict[str, str]:
-    """For each trial "ok", or the error. NotImplementedError: this version of torch cannot register a device."""
+    """For each trial "ok", or the error. Raises `NoFakeDevice` where torch cannot register one."""
     options = [part for file in plugins for part in ("--plugin", file)] + [part for n in only for part in ("--only", n)]
     command = [sys.executable, "-m", "keel.testing.fake_device", *options]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if REGISTERS in done.stderr and done.returncode:
-        raise NotImplementedError("this torch cannot register a device from Python")
+        raise NoFakeDevice("this version of torch cannot register a device from Python")
     assert done.returncode == 0, done.stderr
     outcomes: dict[str, str] = json.loads(done.stdout)
     return outcomes
