@@ -123,7 +123,7 @@ def run_trainer(given: argparse.Namespace, overrides: list[str], folder: Path) -
         examples = read_file(task, file).examples
         windows, _ = task.windows(examples, tokenizer)
         answers = task.answer(examples, windows, outputs(given.task, trainer, windows))
-        figures |= {f"{name} {k}": v for k, v in task.judge(examples, answers).metrics.items()}
+        figures |= {f"{name} {k}": v for k, v in task.scorer().evaluate(examples, answers).metrics.items()}
     return figures
 
 

@@ -1,4 +1,4 @@
-"""Exceptions with a message for the user, and suggestions for misspelt names.
+"""Exceptions with a message for the user, rows that are left out, and suggestions for misspelt names.
 
 In: what was found and what to do about it. Out: one line on stderr and exit code 2, never a traceback.
 """
@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 LISTED = 12  # names shown when none is close
 
@@ -17,6 +21,29 @@ class UserError(Exception):
 
 class Stopped(Exception):
     """The run was stopped on request; its work is saved. The message explains how to resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row of a file that is left out."""
+
+    file: str
+    line: int  # counted from 1; 0 where line numbers mean nothing, as inside one large JSON value
+    reason: str  # `kind: detail`
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}"
+
+
+def separate(rows: Iterable[T | Rejected]) -> tuple[list[T], list[Rejected]]:
+    """The usable rows and the rejected ones, each in order."""
+    usable, rejected = list[T](), list[Rejected]()
+    for row in rows:
+        if isinstance(row, Rejected):
+            rejected.append(row)
+        else:
+            usable.append(row)
+    return usable, rejected
 
 
 def near(wrong: str, known: Iterable[str]) -> str:

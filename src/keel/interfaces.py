@@ -25,11 +25,11 @@ from keel.configs import BackboneConfig, ObjectiveConfig, TaskConfig
 from keel.values import (
     Batch,
     Encoding,
-    Examples,
-    Judgement,
+    ExampleFile,
     ObjectiveNeeds,
     Rows,
     Score,
+    Scorer,
     TaskNeeds,
     Truncation,
     Usage,
@@ -169,8 +169,8 @@ class SelfUpdatingObjective(Objective):
 class Task(ABC):
     """A kind of problem: labelled data, the objective that learns it, the metrics that evaluate it.
 
-    Training, evaluation and prediction share these steps: `read` files into examples, split them into `windows`, run
-    the objective, combine the windows' outputs into one `answer` per example, and `judge` (evaluate) the answers.
+    Training, evaluation and prediction share these steps: `open` a file of examples, split them into `windows`, run the
+    objective, combine the windows' outputs into one `answer` per example, and evaluate the answers with a `scorer`.
     """
 
     Config: type[TaskConfig]
@@ -186,7 +186,7 @@ class Task(ABC):
         return type(self)(self.config.model_copy(update=config or {}), self.data.model_copy(update=data))
 
     @abstractmethod
-    def read(self, path: str, labelled: bool = True) -> Examples:
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
         """The examples of a file; columns that the recipe does not name are guessed from common names."""
 
     @abstractmethod
@@ -216,5 +216,5 @@ class Task(ABC):
         return self
 
     @abstractmethod
-    def judge(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> Judgement:
-        """Metrics, gold answers, and the tables and plots of a report."""
+    def scorer(self) -> Scorer:
+        """Computes the metrics of answers, and the tables and plots of a report."""

@@ -1,4 +1,4 @@
-"""The values passed between rooms: rows, batches, encodings, scores, windows, judgements, needs.
+"""The values passed between rooms: rows, batches, encodings, scores, windows, examples, evaluations, needs.
 
 Shapes: T tokens of all rows of a batch, R rows, W width.
 
@@ -11,14 +11,16 @@ Notable choices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from keel.errors import Rejected, separate
 from keel.report_tables import Plot, Table
 
 
@@ -195,24 +197,59 @@ class Truncation:
 
 
 @dataclass(frozen=True)
-class Examples:
-    """The examples of a file."""
+class ExampleFile:
+    """The examples of a file. `rows` reads it from the beginning each time, so they need not fit into memory."""
 
-    examples: list[Any]
-    rejected: list[Any]  # rows that cannot be used, with file, line and reason
+    rows: Callable[[], Iterator[Any]]  # examples, and a `Rejected` for each row that cannot be used
     data: Any  # the recipe's data section (`text/labelled.py`), with the columns that were found
-    notes: tuple[str, ...] = ()  # warnings about examples that can be used nevertheless
+    notes: Callable[[Iterable[Any]], tuple[str, ...]] = lambda examples: ()  # warnings about usable examples
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Examples:
+    """All examples of a file, in memory."""
+
+    examples: list[Any]
+    rejected: list[Rejected]
+    data: Any
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(file: ExampleFile) -> Examples:
+        examples, rejected = separate(file.rows())
+        return Examples(examples, rejected, file.data, file.notes(examples))
+
+
+@dataclass(frozen=True)
+class Evaluation:
     """The evaluation of a task's answers."""
 
     metrics: dict[str, float]
     primary: str  # the metric by which two runs are compared; larger is better
-    gold: list[Any]  # the gold answer of each example
     constant: bool  # all answers are the same although the gold ones are not: nothing was learned
     details: Callable[[], list[Table | Plot]] = list  # for the report: scores by label, and the worst errors
+
+
+class Scorer(ABC):
+    """Evaluates answers that arrive in groups. It keeps counts, not texts, so memory does not grow with the file."""
+
+    @abstractmethod
+    def update(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> None:
+        """Adds some examples and their answers."""
+
+    @abstractmethod
+    def compute(self) -> Evaluation:
+        """The metrics of all answers so far."""
+
+    @abstractmethod
+    def gold(self, example: Any) -> Any:
+        """The gold answer of an example, as JSON."""
+
+    @final
+    def evaluate(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> Evaluation:
+        """The metrics of a single group."""
+        self.update(examples, answers)
+        return self.compute()
 
 
 @dataclass(frozen=True)

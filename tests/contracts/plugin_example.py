@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,18 @@ from keel.layers.init_weights import init_normal
 from keel.layers.pooling import mean_of_rows, row_of_token
 from keel.layers.token_head import TiedHead
 from keel.tokenizers.special_tokens import frame
-from keel.values import Batch, Encoding, Examples, Judgement, ObjectiveNeeds, Rows, Score, Truncation, Window
+from keel.values import (
+    Batch,
+    Encoding,
+    Evaluation,
+    ExampleFile,
+    ObjectiveNeeds,
+    Rows,
+    Score,
+    Scorer,
+    Truncation,
+    Window,
+)
 
 
 class MixerConfig(BackboneConfig):
@@ -113,9 +124,12 @@ class Voice:
 class Vote(Task):
     Config = VoteConfig
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
-        rows = [line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()]
-        return Examples([Voice(text, *answer) for text, *answer in rows], [], self.data)
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
+        def rows() -> Iterator[Voice]:
+            for line in Path(path).read_text(encoding="utf-8").splitlines():
+                yield Voice(*line.split("\t"))
+
+        return ExampleFile(rows, self.data)
 
     def example(self, given: Any) -> Voice:
         return Voice(given)
@@ -140,10 +154,25 @@ class Vote(Task):
     ) -> list[dict[str, Any]]:
         return [{"label": self.config.labels[int(output.argmax())], "score": float(output.max())} for output in outputs]
 
-    def judge(self, examples: Sequence[Voice], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, said = [e.answer for e in examples], [a["label"] for a in answers]
-        accuracy = float(np.mean([one == other for one, other in zip(gold, said, strict=True)]))
-        return Judgement({"accuracy": accuracy}, "accuracy", gold, constant=len(set(said)) == 1)
+    def scorer(self) -> VoteScorer:
+        return VoteScorer()
+
+
+class VoteScorer(Scorer):
+    def __init__(self) -> None:
+        self.votes = self.right = 0
+        self.said = set[str]()
+
+    def gold(self, example: Voice) -> str | None:
+        return example.answer
+
+    def update(self, examples: Sequence[Voice], answers: Sequence[dict[str, Any]]) -> None:
+        self.votes += len(examples)
+        self.right += sum(e.answer == a["label"] for e, a in zip(examples, answers, strict=True))
+        self.said |= {a["label"] for a in answers}
+
+    def compute(self) -> Evaluation:
+        return Evaluation({"accuracy": self.right / max(1, self.votes)}, "accuracy", constant=len(self.said) == 1)
 
 
 class VoteObjective(Objective):

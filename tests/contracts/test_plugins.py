@@ -247,11 +247,12 @@ TASKS: Broken = {
             )
         ],
     ),
-    "no such metric": ("primary one is 'f1'", [('{"accuracy": accuracy}, "accuracy"', '{"accuracy": accuracy}, "f1"')]),
+    "no such metric": ("primary one is 'f1'", [('self.votes)}, "accuracy"', 'self.votes)}, "f1"')]),
+    "only the last group": ("scored one by one", [("self.votes += len(examples)", "self.votes = len(examples)")]),
     "a number nobody saves": (
         "a loaded model answers",
         [
-            ("    def read(self", f"{SALTED}\n    def read(self"),
+            ("    def open(self", f"{SALTED}\n    def open(self"),
             (VOTES, '"score": float(output.max()) + self.salt'),
         ],
     ),

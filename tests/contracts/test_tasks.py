@@ -13,6 +13,7 @@ from keel.testing.contracts import TASK_CHECKS
 from keel.testing.small import small_task
 from keel.testing.task_checks import Check
 from keel.testing.task_variants import TASK_VARIANTS, variants_of
+from keel.values import Examples
 
 BACKBONES, NAMES = catalog.names("backbones"), catalog.names("tasks")
 each_check = pytest.mark.parametrize("check", TASK_CHECKS, ids=lambda check: check.__name__)
@@ -67,7 +68,7 @@ def test_a_task_keeps_its_contract_with_answers(
         pytest.skip("no labelled file of this task")
     name, text = FILES[task]
     (tmp_path / name).write_text(text, encoding="utf-8")
-    found = small_task(task, options, 32).read(str(tmp_path / name))
+    found = Examples.of(small_task(task, options, 32).open(str(tmp_path / name)))
     assert len(found.examples) > 1 and not found.rejected
     check("bert", task, options, found.examples)
 

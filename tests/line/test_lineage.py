@@ -15,7 +15,7 @@ import torch
 
 from keel.comparing.lineage import compare_lineage
 from keel.comparing.tasks import LabelledTask
-from keel.errors import Stopped, UserError
+from keel.errors import Stopped, UserError, separate
 from keel.hugging_face.folder import load_model
 from keel.inference.model import Model
 from keel.pretraining.held_out import evaluate_on_corpus
@@ -299,7 +299,7 @@ def test_probing_mistakes_are_one_line(
         '{"text": "a b", "start": false, "end": true, "sense": "a"}\n'
         '{"text": "a b", "start": 2.9, "end": 3, "sense": "a"}\n'
     )
-    found, rejected = read_senses(str(tmp_path / "odd.jsonl"))
+    found, rejected = separate(read_senses(str(tmp_path / "odd.jsonl")))
     assert not found and ["white space" in bad.reason for bad in rejected] == [True, False, False]
     (tmp_path / "ragged.conll").write_text("the O\nkeel\n\n")
     (tmp_path / "one.jsonl").write_text('{"text": "the keel", "start": 4, "end": 8, "sense": "a"}\n')

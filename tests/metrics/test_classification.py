@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keel.metrics.classification import (
+    Bin,
+    Calibration,
     F1Scores,
-    accuracy,
-    calibration,
     confusion,
     f1_scores,
     matthews,
+    multilabel_counts,
     multilabel_f1_scores,
-    subset_accuracy,
 )
 
 LABELS = 5
@@ -28,6 +29,12 @@ few_labels = st.integers(1, LABELS).flatmap(lambda n: st.tuples(*[st.integers(0,
 guesses = st.lists(few_labels, min_size=1, max_size=30).map(lambda pairs: tuple(zip(*pairs, strict=True)))
 flags = st.tuples(st.booleans(), st.booleans())  # gold, guessed
 flag_rows = st.integers(2, 4).flatmap(lambda n: st.lists(st.lists(flags, min_size=n, max_size=n), min_size=1))
+
+
+def calibration(confidence: Any, correct: Any, bins: int = 15) -> tuple[float, list[Bin]]:
+    found = Calibration(bins)
+    found.update(confidence, correct)
+    return found.error, found.bins
 
 
 def assert_is_scikit_learns(ours: F1Scores, gold: object, guessed: object, labels: int) -> None:
@@ -45,33 +52,33 @@ def assert_is_scikit_learns(ours: F1Scores, gold: object, guessed: object, label
 @anything
 def test_one_label_per_example(pair: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     gold, guessed = pair
-    assert accuracy(gold, guessed) == pytest.approx(sk.accuracy_score(gold, guessed))
-    assert (confusion(gold, guessed, LABELS) == sk.confusion_matrix(gold, guessed, labels=range(LABELS))).all()
-    assert_is_scikit_learns(f1_scores(gold, guessed, LABELS), gold, guessed, LABELS)
-    assert f1_scores(np.array(gold), list(guessed), LABELS).micro == pytest.approx(accuracy(gold, guessed))
+    table = confusion(gold, guessed, LABELS)
+    assert (table == sk.confusion_matrix(gold, guessed, labels=range(LABELS))).all()
+    assert_is_scikit_learns(f1_scores(table), gold, guessed, LABELS)
+    assert f1_scores(table).micro == pytest.approx(sk.accuracy_score(gold, guessed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's warning that there is only one label
-        assert matthews(gold, guessed) == pytest.approx(sk.matthews_corrcoef(gold, guessed), abs=1e-12)
+        assert matthews(table) == pytest.approx(sk.matthews_corrcoef(gold, guessed), abs=1e-12)
 
 
 @given(flag_rows)
 @anything
 def test_many_labels_per_example(rows: list[list[tuple[bool, bool]]]) -> None:
     gold, guessed = np.moveaxis(np.array(rows), 2, 0)
-    assert_is_scikit_learns(multilabel_f1_scores(gold, guessed.tolist()), gold, guessed, gold.shape[1])
-    assert subset_accuracy(gold.tolist(), guessed) == pytest.approx(sk.accuracy_score(gold, guessed))
+    counts = multilabel_counts(gold, guessed.tolist())
+    assert_is_scikit_learns(multilabel_f1_scores(counts), gold, guessed, gold.shape[1])
 
 
 def test_matthews_of_a_large_set_does_not_overflow() -> None:
     """Squares of counts beyond 2^31 multiply beyond 2^63."""
     gold = np.arange(400_000) % 2
-    assert matthews(gold, gold) == pytest.approx(1)
-    assert matthews(gold, 1 - gold) == pytest.approx(-1)
+    assert matthews(confusion(gold, gold, 2)) == pytest.approx(1)
+    assert matthews(confusion(gold, 1 - gold, 2)) == pytest.approx(-1)
 
 
 def test_an_unused_label_counts_in_the_macro_average() -> None:
     """scikit-learn without `labels=` gives 1.0 here."""
-    assert f1_scores([0, 1], [0, 1], 4).macro == 0.5
+    assert f1_scores(confusion([0, 1], [0, 1], 4)).macro == 0.5
 
 
 sureness = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])  # some on the edges of bins
@@ -109,22 +116,20 @@ def test_known_calibrations() -> None:
 def test_without_examples_means_are_nan_and_ratios_zero() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert math.isnan(accuracy([], []))
-        assert math.isnan(subset_accuracy([], []))
         error, listed = calibration([], [])
         assert math.isnan(error) and [found.count for found in listed] == [0] * 15
         assert confusion([], [], 2).tolist() == [[0, 0], [0, 0]]
-        assert matthews([], []) == 0
-        assert (f1_scores([], [], 2).macro, f1_scores([], [], 2).micro) == (0, 0)
+        nobody = f1_scores(confusion([], [], 2))
+        assert (nobody.macro, nobody.micro, matthews(confusion([], [], 2))) == (0, 0, 0)
         for nothing in ([], np.zeros((0, 3))):
-            scores = multilabel_f1_scores(nothing, nothing)
+            scores = multilabel_f1_scores(multilabel_counts(nothing, nothing))
             assert (scores.macro, scores.micro) == (0, 0)
 
 
 def test_input_that_would_give_a_plausible_wrong_number_is_refused() -> None:
     with pytest.raises(ValueError, match="same shape"):
-        accuracy(np.zeros((3, 1)), np.zeros(3))
+        confusion(np.zeros((3, 1)), np.zeros(3), 1)
     with pytest.raises(ValueError, match=r"0 \.\. 2, found -100 \.\. 1"):
-        f1_scores([0, 1, -100], [0, 1, 2], 3)
+        confusion([0, 1, -100], [0, 1, 2], 3)
     with pytest.raises(ValueError, match=r"0 \.\. 2"):
         confusion([0, 1], [0, 3], 3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from keel.metrics.entities import entity_scores, spans
+from keel.metrics.entities import EntityCounts, EntityScores, spans
 
 anything = settings(deadline=None, max_examples=150)
 tags = st.one_of(
@@ -18,6 +18,13 @@ tags = st.one_of(
     st.sampled_from(["O", "B", "I", "E", "S"]),
 )
 strange_tags = st.one_of(tags, st.sampled_from([".", ".-PER", "X", "X-PER", "PER", "_", "-", "B-", "O-PER", "b-PER"]))
+
+
+def entity_scores(gold: list[list[str]], guessed: list[list[str]]) -> EntityScores:
+    counts = EntityCounts()
+    for one, other in zip(gold, guessed, strict=True):
+        counts.add(set(spans(one)), set(spans(other)))
+    return counts.scores()
 
 
 def sentence_pairs(tag: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[tuple[str, ...], tuple[str, ...]]]]:
@@ -30,8 +37,6 @@ def assert_is_seqevals(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> 
     ours = entity_scores(gold, guessed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # seqeval's warning about unknown tags
-        for one in (*gold, *guessed):
-            assert spans(one) == [(type, start, last + 1) for type, start, last in get_entities(one)]
         for measure, figure in (
             (precision_score, ours.overall.precision),
             (recall_score, ours.overall.recall),
@@ -51,14 +56,18 @@ def assert_is_seqevals(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> 
 
 @given(sentence_pairs(tags))
 @anything
-def test_tags_of_every_scheme(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
+def test_scores_of_every_scheme(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
     assert_is_seqevals(pairs)
 
 
 @given(sentence_pairs(strange_tags))
 @anything
-def test_strange_tags(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
-    assert_is_seqevals(pairs)
+def test_entities_of_strange_tags(pairs: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
+    """Of each sentence by itself: seqeval joins all, so that an unknown prefix can begin an entity in another one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # seqeval's warning about unknown tags
+        for tags in (list(side) for pair in pairs for side in pair):
+            assert spans(tags) == [(type, start, last + 1) for type, start, last in get_entities(tags)]
 
 
 @pytest.mark.parametrize(
@@ -93,10 +102,3 @@ def test_no_entities_give_zero_and_an_empty_tag_is_outside() -> None:
     for nothing in ([], [[]], [["O", "O"]], [["", "O"]]):
         scores = entity_scores(nothing, nothing)
         assert (scores.overall.f1, scores.overall.support, scores.types) == (0, 0, {})
-
-
-def test_unequal_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="sentence 1 has 2 gold tags and 1"):
-        entity_scores([["O"], ["O", "B-PER"]], [["O"], ["O"]])
-    with pytest.raises(ValueError):
-        entity_scores([["O"]], [])

@@ -18,13 +18,25 @@ from pydantic import Field
 from torch import Tensor
 
 from keel.configs import TaskConfig
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.pooling import mean_of_rows
 from keel.text.labelled import as_text, find_columns, read_examples
-from keel.text.tables import Rejected
+from keel.text.tables import Record
 from keel.tokenizers.special_tokens import frame, framing
-from keel.values import Batch, Examples, Judgement, ObjectiveNeeds, Rows, Score, TaskNeeds, Truncation, Usage, Window
+from keel.values import (
+    Batch,
+    Evaluation,
+    ExampleFile,
+    ObjectiveNeeds,
+    Rows,
+    Score,
+    Scorer,
+    TaskNeeds,
+    Truncation,
+    Usage,
+    Window,
+)
 
 
 class RetrieveConfig(TaskConfig):
@@ -44,19 +56,11 @@ class Retrieve(Task):
     needs = TaskNeeds(keep_together=True)
     usage = Usage('--pair "A passage." "A query?"', '("A query?", "A passage.")', several_texts=True)
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
         data = find_columns(path, self.data, ("text", "pair"))
         if not data.pair:
             raise UserError(f"{path}: which column holds the passage? Choose with --pair")
-        records, rejected = read_examples(path, data, ("text", "pair"))
-        examples = []
-        for record in records:
-            query, passage = (as_text(record.fields[role]) or "" for role in ("text", "pair"))
-            if query.strip() and passage.strip():
-                examples.append(Pair(query, passage, f"{record.file}, line {record.line}"))
-            else:
-                rejected.append(Rejected(record.file, record.line, "empty text"))
-        return Examples(examples, rejected, data)
+        return ExampleFile(lambda: map(_from_record, read_examples(path, data, ("text", "pair"))), data)
 
     def example(self, given: Any) -> Pair:
         if isinstance(given, str) or len(given) != 2:
@@ -88,14 +92,40 @@ class Retrieve(Task):
             for sides in vectors
         ]
 
-    def judge(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> Judgement:
-        queries, passages = (np.array([answer[side] for answer in answers]) for side in ("query", "passage"))
+    def scorer(self) -> RetrieveScorer:
+        return RetrieveScorer()
+
+
+def _from_record(record: Record | Rejected) -> Pair | Rejected:
+    if isinstance(record, Rejected):
+        return record
+    query, passage = (as_text(record.fields[role]) or "" for role in ("text", "pair"))
+    if query.strip() and passage.strip():
+        return Pair(query, passage, f"{record.file}, line {record.line}")
+    return Rejected(record.file, record.line, "empty text")
+
+
+class RetrieveScorer(Scorer):
+    """Keeps all vectors: every query is compared with every passage."""
+
+    def __init__(self) -> None:
+        self.queries, self.passages = list[list[float]](), list[list[float]]()
+
+    def gold(self, example: Pair) -> Any:
+        return example.passage
+
+    def update(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> None:
+        self.queries += [answer["query"] for answer in answers]
+        self.passages += [answer["passage"] for answer in answers]
+
+    def compute(self) -> Evaluation:
+        queries, passages = np.array(self.queries), np.array(self.passages)
         similarities = queries @ passages.T
         own = np.diag(similarities)[:, None]
         ranks = (similarities > own).sum(1)
         metrics = {"recall_at_1": float((ranks == 0).mean()), "mean_reciprocal_rank": float((1 / (1 + ranks)).mean())}
         constant = bool(np.ptp(similarities) < 1e-6)
-        return Judgement(metrics, "recall_at_1", [example.passage for example in examples], constant)
+        return Evaluation(metrics, "recall_at_1", constant)
 
 
 class RetrieveObjective(Objective):

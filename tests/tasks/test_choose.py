@@ -6,6 +6,7 @@ from pathlib import Path
 
 from keel.tasks.choose import Choose, ChooseConfig
 from keel.text.labelled import LabelledData
+from keel.values import Examples
 
 
 def test_columns_are_in_numeric_order_and_none_is_left_out(tmp_path: Path) -> None:
@@ -15,6 +16,6 @@ def test_columns_are_in_numeric_order_and_none_is_left_out(tmp_path: Path) -> No
     row = ["why", *(f"because {n}" for n in numbers), "10"]
     path = tmp_path / "train.tsv"
     path.write_text("\t".join(header) + "\n" + "\t".join(row) + "\n")
-    (example,) = Choose(ChooseConfig(), LabelledData()).read(str(path)).examples
+    (example,) = Examples.of(Choose(ChooseConfig(), LabelledData()).open(str(path))).examples
     assert example.choices == tuple(f"because {n}" for n in range(12))
     assert example.choices[example.answer] == "because 10"

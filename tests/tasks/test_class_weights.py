@@ -15,6 +15,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from keel.stages.finetune import finetune
 from keel.tasks.classify import Classify, ClassifyConfig
 from keel.text.labelled import LabelledData
+from keel.values import Examples
 
 
 @settings(deadline=None, max_examples=50)
@@ -23,7 +24,7 @@ def test_weights_are_scikit_learns(tmp_path_factory: pytest.TempPathFactory, lab
     path = tmp_path_factory.mktemp("weights") / "train.tsv"
     path.write_text("text\tlabel\n" + "".join(f"text {n}\t{label}\n" for n, label in enumerate(labels)))
     task = Classify(ClassifyConfig(class_weights="auto"), LabelledData())
-    fitted = task.fit_labels(task.read(str(path)).examples)
+    fitted = task.fit_labels(Examples.of(task.open(str(path))).examples)
     names = np.unique(labels)
     expected = compute_class_weight("balanced", classes=names, y=np.array(labels))
     assert fitted.config.class_weights == pytest.approx(dict(zip(names, expected, strict=True)))

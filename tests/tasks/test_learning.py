@@ -14,6 +14,7 @@ import torch
 import keel
 from keel.learner.windows import outputs, to_rows
 from keel.stages.evaluate import evaluate
+from keel.values import Examples
 
 KINDS = ("classify", "regress", "tag", "answer", "choose")
 PRIMARY = {"classify": "accuracy", "regress": "spearman", "tag": "f1", "answer": "f1", "choose": "accuracy"}
@@ -39,7 +40,7 @@ def test_the_task_is_learnt_and_survives_the_disk(kind: str, taught: Teach, labe
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_does_not_depend_on_order_or_neighbours(kind: str, taught: Teach, labelled: Labelled) -> None:
     model = keel.load(str(taught(kind)[0]))
-    examples = model.task.read(str(labelled(kind, 3, 20))).examples
+    examples = Examples.of(model.task.open(str(labelled(kind, 3, 20)))).examples
     windows, _ = model.task.windows(examples, model.tokenizer)
     together = outputs(model.learner, windows, model.tokenizer)
     backwards = outputs(model.learner, windows[::-1], model.tokenizer)[::-1]
@@ -66,7 +67,7 @@ def test_transformers_opens_the_folder_and_gives_the_same_logits(kind: str, taug
     assert not {what: names for what, names in loading.items() if names}
     theirs.eval()
     model = keel.load(str(out))
-    examples = model.task.read(str(labelled(kind, 3, 8))).examples
+    examples = Examples.of(model.task.open(str(labelled(kind, 3, 8)))).examples
     windows, _ = model.task.windows(examples, model.tokenizer)
     (objective,) = model.learner.objectives.values()
     for window in windows:

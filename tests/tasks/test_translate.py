@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keel import catalog
-from keel.errors import UserError
+from keel.errors import UserError, separate
 from keel.files.folders import write_folder
 from keel.layers.dropout import seeded_dropout
 from keel.learner.frozen_encoder import EncoderSettings
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
 from keel.learner.windows import outputs, to_rows
-from keel.metrics.translation import bleu, chrf
 from keel.tasks.translate import TranslateConfig, TranslateObjective
 from keel.text.labelled import LabelledData
 from keel.text.parallel import read_pairs
@@ -180,27 +179,11 @@ def test_a_table_that_learns_is_shared_and_a_frozen_one_is_not() -> None:
     assert isinstance(frozen, TranslateObjective) and frozen.table is not None
 
 
-def test_bleu_is_the_published_formula() -> None:
-    """Papineni et al. 2002: the geometric mean of four precisions, times exp(1 - r/c) where c is shorter than r."""
-    right = ["a b c d e f", "g h i j"]
-    assert bleu(right, right) == pytest.approx(100)
-    precisions = [(5 + 4) / 10, (4 + 3) / 8, (3 + 2) / 6, (2 + 1) / 4]  # of both texts together; one word is wrong
-    assert bleu(["a b c d e x", "g h i j"], right) == pytest.approx(100 * float(np.prod(precisions)) ** 0.25)
-    assert bleu(["a b c d e", "g h i j"], right) == pytest.approx(100 * np.exp(1 - 10 / 9))
-
-
-def test_chrf_judges_letters() -> None:
-    right = ["remembers the harbour"]
-    near, far = chrf(["remembered the harbours"], right), chrf(["forgets every mast"], right)
-    assert chrf(right, right) == pytest.approx(100) and 100 > near > 60 > 30 > far
-    assert chrf(["xyz"], ["abc"]) == 0.0
-
-
 def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
     left, right = tmp_path / "a.en", tmp_path / "a.de"
     left.write_text("A dog.\n\nTwo cats.\r\n", encoding="utf-8")
     right.write_text("Ein Hund.\nNichts.\nZwei Katzen.\n", encoding="utf-8")
-    pairs, rejected = read_pairs(f"{left},{right}", LabelledData(), translated=True)
+    pairs, rejected = separate(read_pairs(f"{left},{right}", LabelledData(), translated=True))
     assert [(p.text, p.answer) for p in pairs] == [("A dog.", "Ein Hund."), ("Two cats.", "Zwei Katzen.")]
     assert [(r.file, r.line, r.reason) for r in rejected] == [(str(left), 2, "empty source")]
 
@@ -208,7 +191,7 @@ def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
 def test_commas_in_names_do_not_split_them(tmp_path: Path) -> None:
     for name, text in (("a,1.en", "A dog."), ("a,1.de", "Ein Hund.")):
         (tmp_path / name).write_text(text)
-    pairs, _ = read_pairs(f"{tmp_path}/a,1.en,{tmp_path}/a,1.de", LabelledData(), translated=True)
+    pairs, _ = separate(read_pairs(f"{tmp_path}/a,1.en,{tmp_path}/a,1.de", LabelledData(), translated=True))
     assert [(p.text, p.answer) for p in pairs] == [("A dog.", "Ein Hund.")]
 
 
@@ -233,14 +216,14 @@ def test_files_of_different_length_are_refused_with_the_line(tmp_path: Path) -> 
     left.write_text("One.\nTwo.\nThree.\n", encoding="utf-8")
     right.write_text("Eins.\nZwei.\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.en, line 3: has no counterpart, because .*a\.de ends with line 2"):
-        read_pairs(f"{left},{right}", LabelledData(), translated=True)
+        separate(read_pairs(f"{left},{right}", LabelledData(), translated=True))
 
 
 def test_tables_are_read_too(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     rows = [{"en": "A dog.", "de": "Ein Hund."}, {"en": " ", "de": "Leer."}, {"en": "A cat.", "de": None}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    pairs, rejected = read_pairs(str(path), LabelledData(text="en", label="de"), translated=True)
+    pairs, rejected = separate(read_pairs(str(path), LabelledData(text="en", label="de"), translated=True))
     assert [(p.text, p.answer) for p in pairs] == [("A dog.", "Ein Hund.")]
     assert [(r.line, r.reason) for r in rejected] == [(2, "empty source"), (3, "empty translation")]
 

@@ -9,6 +9,7 @@ import pytest
 from keel.errors import UserError
 from keel.tasks.tag import Tag, TagConfig
 from keel.text.labelled import LabelledData
+from keel.values import Examples
 
 DATA = (
     "# text = Don't go\n1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_\n1\tDo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_\n"
@@ -24,10 +25,10 @@ def test_columns_of_universal_dependencies(tmp_path: Path) -> None:
         ("xpos", ["VBP", "RB", "VB"]),
         ("8", ["aux", "advmod", "root"]),
     ):
-        read = Tag(TagConfig(), LabelledData(label=label)).read(str(path))
+        read = Examples.of(Tag(TagConfig(), LabelledData(label=label)).open(str(path)))
         (example,) = read.examples
         assert example.text == "Do n't go" and example.tags == tags and not read.rejected
-    (example,) = Tag(TagConfig(), LabelledData(text="lemma")).read(str(path), labelled=False).examples
+    (example,) = Examples.of(Tag(TagConfig(), LabelledData(text="lemma")).open(str(path), labelled=False)).examples
     assert example.text == "do not go" and example.tags is None
     with pytest.raises(UserError, match="Did you mean 'DEPREL'"):
-        Tag(TagConfig(), LabelledData(label="deprell")).read(str(path))
+        Examples.of(Tag(TagConfig(), LabelledData(label="deprell")).open(str(path)))

@@ -6,7 +6,8 @@ import errno
 import gzip
 import io
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ LABELLED: dict[str, Callable[[Path], Any]] = {
 
 def message(path: Path, action: Callable[[], Any]) -> str:
     with pytest.raises(UserError) as caught:
-        action()
+        found = action()
+        if isinstance(found, Iterator):
+            deque(found, maxlen=0)
     text = str(caught.value)
     assert text.startswith(f"{path}: ") and "\n" not in text and ";" in text
     return text

@@ -10,14 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keel.errors import UserError
-from keel.text.conll import Sentence, read_conll
+from keel.errors import UserError, separate
+from keel.text import conll
+from keel.text.conll import Sentence
 
 SAME_FOLDER = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \t\r\n\0"), min_size=1, max_size=6)
 TAGGED = st.tuples(
     WORD.filter(lambda w: not w.startswith(("-DOCSTART-", "\ufeff"))), st.sampled_from(["O", "B-X", "I-X"])
 )
+
+
+def read_conll(*given: Any, **options: Any) -> Any:
+    return separate(conll.read_conll(*given, **options))
 
 
 def write(path: Path, data: bytes | str) -> Path:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from keel.errors import separate
 from keel.text import rows
 from keel.text.readers import read
 from keel.text.tables import read_table
@@ -38,7 +39,7 @@ def corpus_texts(path: Path) -> list[str]:
 
 
 def labelled_texts(path: Path) -> list[str]:
-    return [record.fields["text"] for record in read_table(path, {"text": "text", "label": "label"})[0]]
+    return [record.fields["text"] for record in separate(read_table(path, {"text": "text", "label": "label"}))[0]]
 
 
 @SAME_FOLDER
@@ -46,7 +47,7 @@ def labelled_texts(path: Path) -> list[str]:
 def test_both_readers_give_back_what_was_written(tmp_path: Path, cells: list[tuple[str, str]]) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("".join(table(cells)).encode())
-    records, rejected = read_table(path, {"text": "text", "label": "label"})
+    records, rejected = separate(read_table(path, {"text": "text", "label": "label"}))
     assert [(r.fields["text"], r.fields["label"]) for r in records] == cells and not rejected
     assert corpus_texts(path) == [text for text, _ in cells if text.strip()]
     offsets, offset = [], len(table([])[0])
@@ -88,7 +89,7 @@ def test_stray_quotes_lose_their_own_lines(tmp_path: Path) -> None:
     expected = [f"text {number}" + '"' * (number == 5000) for number in range(10_000) if number not in (10, 7000)]
     assert labelled_texts(path) == corpus_texts(path) == expected
     reasons = [piece.rejected for piece in read([path]) if piece.rejected]
-    assert reasons == [one.reason for one in read_table(path, {"text": "text", "label": "label"})[1]]
+    assert reasons == [one.reason for one in separate(read_table(path, {"text": "text", "label": "label"}))[1]]
     assert reasons[0] == "unclosed quote: it begins in this row, and the next one, in line 5002, is 4,989 rows away"
 
 
@@ -119,7 +120,7 @@ def test_no_row_is_searched_for_further_than_the_limits(tmp_path: Path, monkeypa
     assert labelled_texts(path) == corpus_texts(path) == expected
     monkeypatch.setattr(rows, "ROW_LINES", 10)
     assert labelled_texts(path) == corpus_texts(path) == expected
-    _, rejected = read_table(path, {"text": "text", "label": "label"})
+    _, rejected = separate(read_table(path, {"text": "text", "label": "label"}))
     assert [(one.line, one.reason.partition(":")[0]) for one in rejected] == [
         (2, "unclosed quote"),
         (303, "record too long"),
@@ -133,7 +134,7 @@ def test_a_huge_cell_takes_little_memory(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_bytes(b"x" * (40 << 20) + b'\n{"text": "b"}\n')
     tracemalloc.start()
     try:
-        _, rejected = read_table(path, {"text": "text" if name in ("a.jsonl", "a.txt") else "1"})
+        _, rejected = separate(read_table(path, {"text": "text" if name in ("a.jsonl", "a.txt") else "1"}))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -11,11 +11,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from keel.errors import UserError
-from keel.text.squad import Question, read_squad
+from keel.errors import UserError, separate
+from keel.text import squad as reader
+from keel.text.squad import Question
 
 SAME_FOLDER = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CONTEXT = "The keel was laid in Kiel. In Kiel the keel stayed."
+
+
+def read_squad(*given: Any, **options: Any) -> Any:
+    return separate(reader.read_squad(*given, **options))
 
 
 def write(path: Path, whole: Any) -> Path:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from keel.errors import UserError
-from keel.text.tables import Rejected, column_names, read_table
+from keel.errors import Rejected, UserError, separate
+from keel.text import tables
+from keel.text.tables import column_names
 
 SAME_FOLDER = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CHARACTERS = st.one_of(st.sampled_from('\n\r,"\t\u2028é字😀 '), st.characters(exclude_categories=["Cs"]))
@@ -26,6 +27,10 @@ JSON = st.recursive(
     max_leaves=6,
 )
 BOTH: dict[str, str | None] = {"text": "text", "label": "label"}
+
+
+def read_table(*given: Any, **options: Any) -> Any:
+    return separate(tables.read_table(*given, **options))
 
 
 def write(path: Path, data: bytes | str) -> Path:

@@ -20,11 +20,12 @@ def cost(model: str, data: str, device: str, threads: int) -> dict[str, float]:
     import torch
 
     from keel.inference.tasks import open_task
+    from keel.values import Examples
 
     torch.set_num_threads(threads)
     loaded = open_task(model, device=device)
     task = loaded.need_task()
-    found = task.read(data)
+    found = Examples.of(task.open(data))
     loaded.task, examples = type(task)(task.config, found.data), found.examples
     loaded.answer(examples[:WARM_UP])
     began = time.perf_counter()

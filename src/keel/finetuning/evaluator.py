@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keel.interfaces import Task
-from keel.values import Judgement, Window
+from keel.values import Evaluation, Window
 
 
 class Evaluator:
@@ -19,7 +19,7 @@ class Evaluator:
     ) -> None:
         self.task, self.examples, self.windows, self.outputs = task, examples, windows, outputs
         self.answers: list[dict[str, Any]] = []
-        self.judgement: Judgement | None = None
+        self.evaluation: Evaluation | None = None
 
     def figures(self) -> dict[str, float]:
         """The metrics, named as in the log."""
@@ -28,10 +28,10 @@ class Evaluator:
         tuned = self.task.tune(self.examples, self.answers)
         if tuned is not self.task:
             self.task, self.answers = tuned, tuned.answer(self.examples, self.windows, outputs)
-        self.judgement = self.task.judge(self.examples, self.answers)
-        return {f"{self.task.config.kind}.{name}": value for name, value in self.judgement.metrics.items()}
+        self.evaluation = self.task.scorer().evaluate(self.examples, self.answers)
+        return {f"{self.task.config.kind}.{name}": value for name, value in self.evaluation.metrics.items()}
 
     @property
-    def judged(self) -> Judgement:
-        assert self.judgement is not None, "a run ends with an evaluation"
-        return self.judgement
+    def last(self) -> Evaluation:
+        assert self.evaluation is not None, "a run ends with an evaluation"
+        return self.evaluation

@@ -18,8 +18,9 @@ import numpy as np
 
 from keel import recipe as recipes
 from keel.catalog import find
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.files.folders import sha256
+from keel.inference.tasks import SHOWN_ROWS
 from keel.interfaces import Task
 from keel.randomness import Draw, uniform
 from keel.recipe import TaskRecipe
@@ -29,7 +30,6 @@ from keel.values import Examples
 
 HELD_OUT = 0.1  # of the training examples, if there is no development data
 REJECTED = "rejected.jsonl"
-SHOWN = 5
 
 Say = Callable[[str], None]
 
@@ -40,7 +40,7 @@ class LabelledData:
 
     train: list[Any]
     dev: list[Any]
-    rejected: list[Any]
+    rejected: list[Rejected]
     notes: tuple[str, ...]
     held_out: bool  # dev is a part of the training file
 
@@ -67,7 +67,7 @@ def read_labelled(recipe: TaskRecipe, train: str, dev: str | None, strict: bool 
 
 def read_file(task: Task, path: str, strict: bool = False) -> Examples:
     """The examples of a file; an error if there are none, or if strict and a row cannot be used."""
-    found = task.read(path)
+    found = Examples.of(task.open(path))
     if strict and found.rejected:
         raise UserError(f"{found.rejected[0]} (--strict; {len(found.rejected)} such rows in all)")
     if not found.examples:
@@ -101,17 +101,17 @@ def say_what_was_read(data: LabelledData, task: Task, say: Say) -> None:
     columns = [f"{role} = {name}" for role, name in named.items() if name]
     if columns:
         say("columns: " + ", ".join(columns))
-    say_oddities(data.notes, data.rejected, say)
+    say_oddities(data.notes, data.rejected, len(data.rejected), say)
 
 
-def say_oddities(notes: Sequence[str], rejected: Sequence[Any], say: Say) -> None:
-    """Reports what was noticed about the examples, and which rows were rejected."""
+def say_oddities(notes: Sequence[str], rejected: Sequence[Rejected], count: int, say: Say) -> None:
+    """Reports what was noticed about the examples, and which rows were rejected: the first, and how many."""
     for note in notes:
         say(note)
-    for bad in rejected[:SHOWN]:
+    for bad in rejected[:SHOWN_ROWS]:
         say(f"skipped: {bad}")
-    if len(rejected) > SHOWN:
-        say(f"skipped: {len(rejected):,} rows in all; they are listed in {REJECTED}")
+    if count > SHOWN_ROWS:
+        say(f"skipped: {count:,} rows in all")
 
 
 def files_of(path: str | None) -> list[str]:

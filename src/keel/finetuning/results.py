@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from keel.files.folders import write_file
+from keel.errors import Rejected
+from keel.files.folders import replacing, write_file
 from keel.finetuning.labelled import REJECTED
 from keel.learner.learner import Learner
 from keel.report_tables import Plot, Table
-from keel.values import Window
+from keel.values import Scorer, Window
 
 ANSWERS = "answers.jsonl"
 RESULT = "result.json"
 
 
-def write_answers(
-    folder: Path,
-    examples: Sequence[Any],
-    gold: Sequence[Any],
-    answers: Sequence[dict[str, Any]],
-    rejected: Sequence[Any],
-) -> None:
-    """Writes each answer with the gold answer and the example's place in its file; and the rejected rows."""
-    rows = zip(examples, gold, answers, strict=True)
-    _write_lines(
-        folder / ANSWERS, ({"where": example.where, "gold": right, **answer} for example, right, answer in rows)
-    )
-    _write_lines(folder / REJECTED, (asdict(bad) for bad in rejected))
+class AnswerFiles:
+    """Each answer with the gold answer and the example's place in its file; and the rejected rows."""
+
+    def __init__(self, answers: TextIO, rejected: TextIO, scorer: Scorer) -> None:
+        self.answers, self.rejected, self.scorer = answers, rejected, scorer
+
+    def write(self, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> None:
+        for example, answer in zip(examples, answers, strict=True):
+            entry = {"where": example.where, "gold": self.scorer.gold(example), **answer}
+            self.answers.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def reject(self, row: Rejected) -> None:
+        self.rejected.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
 
 
-def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
-    write_file(path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
+@contextlib.contextmanager
+def answer_files(folder: Path, scorer: Scorer) -> Iterator[AnswerFiles]:
+    """Writes both files of a folder; they appear when the block ends without an error."""
+    with _writing(folder / ANSWERS) as answers, _writing(folder / REJECTED) as rejected:
+        yield AnswerFiles(answers, rejected, scorer)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[TextIO]:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        yield file
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,14 @@ from keel.values import Rows, Truncation
 
 GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
 EXAMPLE_SIZE = 1 << 10  # of an example without text
+
+
+class Answered(NamedTuple):
+    """Examples that were computed together, their answers, and what did not fit."""
+
+    examples: list[Any]
+    answers: list[dict[str, Any]]
+    truncation: Truncation
 
 
 class Model:
@@ -92,19 +100,20 @@ class Model:
     def answer(self, examples: Sequence[Any], tell: Callable[[Truncation], None] | None = None) -> list[dict[str, Any]]:
         """The same for a task's examples, such as those read from a file. `tell` is called with what did not fit."""
         answers, truncation = list[dict[str, Any]](), Truncation()
-        for some, lost in self.answer_groups(examples):
-            answers += some
-            truncation += lost
+        for group in self.answer_groups(examples):
+            answers += group.answers
+            truncation += group.truncation
         if tell:
             tell(truncation)
         return answers
 
-    def answer_groups(self, examples: Iterable[Any]) -> Iterator[tuple[list[dict[str, Any]], Truncation]]:
-        """The answers group by group, with what did not fit: windows and outputs of one group are in memory at once."""
+    def answer_groups(self, examples: Iterable[Any]) -> Iterator[Answered]:
+        """The answers group by group: examples, windows and outputs of one group are in memory at once."""
         task = self.need_task()
         for group in groups(examples, lambda example: EXAMPLE_SIZE + len(repr(example)), GROUP_SIZE):
             windows, truncation = task.windows(group, self.tokenizer)
-            yield task.answer(group, windows, outputs(self.learner, windows, self.tokenizer, self.device)), truncation
+            answers = task.answer(group, windows, outputs(self.learner, windows, self.tokenizer, self.device))
+            yield Answered(group, answers, truncation)
 
     def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
         """Texts that continue this one; the options are those of `keel.inference.generate.generate`."""

@@ -1,17 +1,23 @@
-"""Prediction with a fine-tuned model: opens it with its task, and answers examples.
+"""Prediction with a fine-tuned model: opens it with its task, checks files of examples, and answers examples.
 
 In: a model folder, examples. Out: answers, and one line about texts that did not fit.
+
+Notable choice: a file is read twice, first to check every row, then to answer them. Nothing is computed for a file that
+has to be corrected, and no file is held in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.inference.model import Model
 from keel.text.labelled import LabelledData
-from keel.values import Truncation
+from keel.values import ExampleFile, Truncation
+
+SHOWN_ROWS = 5  # rejected rows that are listed
 
 
 def open_task(
@@ -27,17 +33,49 @@ def open_task(
     return loaded
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What a file of examples contains."""
+
+    examples: int
+    rejected: int
+    first_rejected: list[Rejected]
+    notes: tuple[str, ...]
+
+
+def survey(file: ExampleFile) -> Survey:
+    """Reads a file to its end and counts its rows."""
+    examples, rejected, first = 0, 0, list[Rejected]()
+
+    def usable() -> Iterator[Any]:
+        nonlocal examples, rejected
+        for row in file.rows():
+            if isinstance(row, Rejected):
+                rejected += 1
+                if rejected <= SHOWN_ROWS:
+                    first.append(row)
+            else:
+                examples += 1
+                yield row
+
+    rows = usable()
+    notes = file.notes(rows)
+    for _ in rows:  # those that `notes` did not read
+        continue
+    return Survey(examples, rejected, first, notes)
+
+
 def answer_groups(
-    loaded: Model, groups: Iterable[Sequence[Any]], report: Callable[[str], None] | None
+    loaded: Model, groups: Iterable[Iterable[Any]], report: Callable[[str], None] | None
 ) -> Iterator[list[dict[str, Any]]]:
     """The answers of each group of examples, as soon as they are known; at the end a line about texts that did not fit,
     also if the reader stops before."""
     total = Truncation()
     try:
         for examples in groups:
-            for answers, truncation in loaded.answer_groups(examples):
-                total += truncation
-                yield answers
+            for group in loaded.answer_groups(examples):
+                total += group.truncation
+                yield group.answers
     finally:
         if total.truncated_texts and report:
             report(describe_truncation(total, loaded.need_task().data))

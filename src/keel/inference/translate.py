@@ -56,9 +56,9 @@ def translate_groups(
         for texts in groups:
             given = (task.example(text) for text in texts if text.strip())
             answers = list[dict[str, Any]]()
-            for some, truncation in model.answer_groups(given):
-                answers += some
-                total += truncation
+            for group in model.answer_groups(given):
+                answers += group.answers
+                total += group.truncation
             found = iter(answers)
             yield [next(found) if text.strip() else {"translation": "", "score": 0.0} for text in texts]
     finally:

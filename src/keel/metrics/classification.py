@@ -7,7 +7,8 @@ Notable choices
 - The results equal scikit-learn's with `labels=range(labels), zero_division=0`. Macro F1 is therefore the mean over ALL
   labels: one that is neither in gold nor predicted counts as 0. (scikit-learn without `labels=` leaves such a label
   out, so that the score of a model depends on which labels it happens to predict.)
-- Without examples, a mean (accuracy, calibration error) is nan, and a ratio (precision, recall, F1, Matthews) is 0.
+- Counts add up, scores do not: a file is evaluated group by group, and scores are computed from the summed counts.
+- Without examples, a mean (calibration error) is nan, and a ratio (precision, recall, F1, Matthews) is 0.
 - Unequal shapes are an error: numpy would broadcast (N, 1) against (N,) and return a plausible number.
 """
 
@@ -52,12 +53,6 @@ class Bin:
     count: int
 
 
-def accuracy(gold: ArrayLike, guessed: ArrayLike) -> float:
-    """The fraction of correct labels; nan without examples."""
-    gold, guessed = _alike(gold, guessed)
-    return float((gold == guessed).mean()) if gold.size else nan
-
-
 def confusion(gold: ArrayLike, guessed: ArrayLike, labels: int) -> np.ndarray:
     """(labels, labels) counts: rows are gold labels, columns predicted ones."""
     gold, guessed = _alike(gold, guessed)
@@ -69,52 +64,61 @@ def confusion(gold: ArrayLike, guessed: ArrayLike, labels: int) -> np.ndarray:
     return np.bincount(cells.ravel(), minlength=labels * labels).reshape(labels, labels)
 
 
-def f1_scores(gold: ArrayLike, guessed: ArrayLike, labels: int) -> F1Scores:
-    """Precision, recall and F1 of every label, and their averages; zeros without examples."""
-    table = confusion(gold, guessed, labels)
+def f1_scores(table: np.ndarray) -> F1Scores:
+    """Precision, recall and F1 of every label, and their averages, from `confusion`; zeros without examples."""
     return _f1_scores(table.diagonal(), table.sum(axis=0), table.sum(axis=1))
 
 
-def matthews(gold: ArrayLike, guessed: ArrayLike) -> float:
-    """Matthews' correlation for any number of labels (Gorodkin 2004); 0 if either side is constant or empty."""
-    gold, guessed = _alike(gold, guessed)
-    names, places = np.unique(np.concatenate([gold.ravel(), guessed.ravel()]), return_inverse=True)
-    table = confusion(places[: gold.size], places[gold.size :], len(names)).astype(np.float64)
+def matthews(table: np.ndarray) -> float:
+    """Matthews' correlation for any number of labels (Gorodkin 2004), from `confusion`; 0 if either side is constant or
+    empty."""
+    table = table.astype(np.float64)
     in_gold, in_guessed, total = table.sum(axis=1), table.sum(axis=0), table.sum()
     spread = sqrt(total**2 - in_gold @ in_gold) * sqrt(total**2 - in_guessed @ in_guessed)
     return _ratio(table.trace() * total - in_gold @ in_guessed, spread)
 
 
-def calibration(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> tuple[float, list[Bin]]:
-    """Expected calibration error (Guo et al. 2017) and its bins; nan without examples.
+class Calibration:
+    """Expected calibration error (Guo et al. 2017) and its bins.
 
     Bin i of n contains the confidences in (i/n, (i+1)/n]. An exact 0, which the paper leaves out, is in the first bin.
     Empty bins are included, so that every chart has the same bins.
     """
-    confidence, correct = _alike(confidence, correct)
-    inner_edges = np.linspace(0, 1, bins + 1)[1:-1]
-    bin_of = np.searchsorted(inner_edges, confidence, side="left")
-    counts = np.bincount(bin_of, minlength=bins)
-    confidence_sums = np.bincount(bin_of, weights=confidence, minlength=bins)
-    correct_sums = np.bincount(bin_of, weights=correct, minlength=bins)
-    listed = [
-        Bin(float(sure / count), float(right / count), int(count)) if count else Bin(nan, nan, 0)
-        for sure, right, count in zip(confidence_sums, correct_sums, counts, strict=True)
-    ]
-    error = float(np.abs(confidence_sums - correct_sums).sum() / counts.sum()) if counts.any() else nan
-    return error, listed
+
+    def __init__(self, bins: int = 15) -> None:
+        self._sums = np.zeros((3, bins))  # predictions, their confidence, how many are correct
+
+    def update(self, confidence: ArrayLike, correct: ArrayLike) -> None:
+        confidence, correct = _alike(confidence, correct)
+        bins = self._sums.shape[1]
+        bin_of = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="left")
+        weights = (np.ones(len(bin_of)), confidence, correct)
+        self._sums += [np.bincount(bin_of, weights=weight, minlength=bins) for weight in weights]
+
+    @property
+    def bins(self) -> list[Bin]:
+        return [
+            Bin(float(sure / count), float(right / count), int(count)) if count else Bin(nan, nan, 0)
+            for count, sure, right in self._sums.T
+        ]
+
+    @property
+    def error(self) -> float:
+        """nan without examples."""
+        counts, confidence, correct = self._sums
+        return float(np.abs(confidence - correct).sum() / counts.sum()) if counts.any() else nan
 
 
-def multilabel_f1_scores(gold: ArrayLike, guessed: ArrayLike) -> F1Scores:
-    """Like `f1_scores`, from (N, labels) booleans: which labels each example has."""
+def multilabel_counts(gold: ArrayLike, guessed: ArrayLike) -> np.ndarray:
+    """(3, labels) from (N, labels) booleans, which labels each example has: how often each was predicted correctly,
+    predicted, and in gold."""
     gold, guessed = (np.atleast_2d(side).astype(bool) for side in _alike(gold, guessed))
-    return _f1_scores((gold & guessed).sum(axis=0), guessed.sum(axis=0), gold.sum(axis=0))
+    return np.stack([(gold & guessed).sum(axis=0), guessed.sum(axis=0), gold.sum(axis=0)])
 
 
-def subset_accuracy(gold: ArrayLike, guessed: ArrayLike) -> float:
-    """The fraction of examples, rows of (N, labels) booleans, with all labels correct; nan without examples."""
-    gold, guessed = (side.astype(bool) for side in _alike(gold, guessed))
-    return float((gold == guessed).all(axis=1).mean()) if len(gold) else nan
+def multilabel_f1_scores(counts: np.ndarray) -> F1Scores:
+    """Like `f1_scores`, from `multilabel_counts`."""
+    return _f1_scores(*counts)
 
 
 def _f1_scores(right: np.ndarray, guessed: np.ndarray, gold: np.ndarray) -> F1Scores:

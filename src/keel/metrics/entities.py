@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from keel.metrics.classification import PrecisionRecallF1
 
@@ -45,43 +44,27 @@ def spans(tags: Sequence[str]) -> list[EntitySpan]:
     return entities
 
 
-def entity_scores(gold: Sequence[Sequence[str]], guessed: Sequence[Sequence[str]]) -> EntityScores:
-    """The scores over all sentences; zeros without entities."""
-    for number, (gold_tags, guessed_tags) in enumerate(zip(gold, guessed, strict=True)):
-        if len(gold_tags) != len(guessed_tags):
-            counts = f"{len(gold_tags)} gold tags and {len(guessed_tags)} predicted ones"
-            raise ValueError(f"sentence {number} has {counts}")
-    return _scores(_all_spans(gold), _all_spans(guessed))
+class EntityCounts:
+    """Counts the entities of texts that arrive one by one."""
 
+    def __init__(self) -> None:
+        self._gold, self._guessed, self._right = Counter[str](), Counter[str](), Counter[str]()
 
-def span_scores(gold: Sequence[set[EntitySpan]], guessed: Sequence[set[EntitySpan]]) -> EntityScores:
-    """The same from the spans of each text."""
-    return _scores(
-        *(
-            {(type, number, start, stop) for number, spans in enumerate(texts) for type, start, stop in spans}
-            for texts in (gold, guessed)
+    def add(self, gold: set[EntitySpan], guessed: set[EntitySpan]) -> None:
+        """The gold and the predicted spans of one text."""
+        for counts, some in ((self._gold, gold), (self._guessed, guessed), (self._right, gold & guessed)):
+            counts.update(span[0] for span in some)
+
+    def scores(self) -> EntityScores:
+        """The scores over all texts; zeros without entities."""
+        right, guessed, gold = self._right, self._guessed, self._gold
+        return EntityScores(
+            PrecisionRecallF1.of(right.total(), guessed.total(), gold.total()),
+            {type: PrecisionRecallF1.of(right[type], guessed[type], gold[type]) for type in sorted(gold | guessed)},
         )
-    )
-
-
-def _scores(gold: set[Any], guessed: set[Any]) -> EntityScores:
-    right = gold & guessed
-    gold_counts, guessed_counts, right_counts = (Counter(span[0] for span in some) for some in (gold, guessed, right))
-    return EntityScores(
-        PrecisionRecallF1.of(len(right), len(guessed), len(gold)),
-        {
-            type: PrecisionRecallF1.of(right_counts[type], guessed_counts[type], gold_counts[type])
-            for type in sorted(gold_counts | guessed_counts)
-        },
-    )
 
 
 def _parts(tag: str) -> tuple[str, str]:
     """Prefix and type: "B-PER" is ("B", "PER"), "B-a-b" is ("B", "a-b"), "B" is ("B", "_"); an empty tag is "O"."""
     prefix, rest = tag[:1] or "O", tag[1:]
     return prefix, rest.split("-", maxsplit=1)[-1] or "_"
-
-
-def _all_spans(sentences: Sequence[Sequence[str]]) -> set[EntitySpan]:
-    # All sentences joined by an "O", as in seqeval: positions then differ between sentences.
-    return set(spans([tag for sentence in sentences for tag in [*sentence, "O"]]))

@@ -2,24 +2,27 @@
 
 In: a model folder and a file. Out: the task's metrics, and a folder with the answers and a report page; with
 `long="all"`, the metrics of each strategy for long texts.
+
+Notable choice: examples are read, answered, scored and written in groups, so memory does not grow with the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.files.folders import check_free, write_folder
 from keel.finetuning.labelled import say_oddities
-from keel.finetuning.results import write_answers
+from keel.finetuning.results import answer_files
 from keel.inference.model import Model
-from keel.inference.tasks import answer_groups, open_task
+from keel.inference.tasks import answer_groups, open_task, survey
 from keel.interfaces import Task
 from keel.reporting.report import write_report
 from keel.text.long_text import STRATEGIES
-from keel.values import Examples, Judgement, Truncation
+from keel.values import Evaluation, ExampleFile, Truncation
 
 
 def evaluate(
@@ -40,28 +43,29 @@ def evaluate(
     if out:
         check_free(Path(out))
     loaded = open_task(model, columns, allow_pickle, device)
-    found = _read(loaded, data)
+    file = _open(loaded, data)
+    found = survey(file)
     if strict and found.rejected:
-        raise UserError(f"{found.rejected[0]} ({len(found.rejected)} such rows in all)")
+        raise UserError(f"{found.first_rejected[0]} ({found.rejected} such rows in all)")
     if not found.examples:
-        raise UserError(f"{data}: no row can be used{': ' + found.rejected[0].reason if found.rejected else ''}")
+        raise UserError(f"{data}: no row can be used{': ' + found.first_rejected[0].reason if found.rejected else ''}")
     strategies = _strategies(loaded.need_task(), long, report)
-    say_oddities(found.notes, found.rejected, report or (lambda _: None))
-    result: dict[str, Any] = {"model": model, "examples": len(found.examples), "rejected": len(found.rejected)}
+    say_oddities(found.notes, found.first_rejected, found.rejected, report or (lambda _: None))
+    result: dict[str, Any] = {"model": model, "examples": found.examples, "rejected": found.rejected}
     if strategies:
-        return result | {"strategies": [_judge(loaded, found.examples, strategy)[0] for strategy in strategies]}
-    figures, answers, judged = _judge(loaded, found.examples, long)
-    if out:
-        with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": data}) as folder:
-            write_answers(folder, found.examples, judged.gold, answers, found.rejected)
-            write_report(
-                folder,
-                facts={"title": f"{Path(model).name} on {Path(data).name}", **result, **figures},
-                details=judged.details(),
-                figures=judged.metrics,
-                answers=model,
-                usage=loaded.need_task().usage,
-            )
+        return result | {"strategies": [_score(loaded, file, strategy)[0] for strategy in strategies]}
+    if not out:
+        return result | _score(loaded, file, long)[0]
+    with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": data}) as folder:
+        figures, evaluation = _score(loaded, file, long, folder)
+        write_report(
+            folder,
+            facts={"title": f"{Path(model).name} on {Path(data).name}", **result, **figures},
+            details=evaluation.details(),
+            figures=evaluation.metrics,
+            answers=model,
+            usage=loaded.need_task().usage,
+        )
     return result | figures
 
 
@@ -81,35 +85,56 @@ def predict_groups(
 ) -> Iterator[list[dict[str, Any]]]:
     """The same, group by group. An unreadable row is an error before the first answer, so that answers stay aligned."""
     loaded = open_task(model, columns, allow_pickle, device)
-    found = _read(loaded, data, labelled=False)
+    file = _open(loaded, data, labelled=False)
+    found = survey(file)
     if found.rejected:
-        raise UserError(f"{found.rejected[0]} ({len(found.rejected)} such rows in all)")
-    yield from answer_groups(loaded, [found.examples], report)
+        raise UserError(f"{found.first_rejected[0]} ({found.rejected} such rows in all)")
+    yield from answer_groups(loaded, [_usable(file, _unexpected)], report)
 
 
-def _read(loaded: Model, path: str, labelled: bool = True) -> Examples:
-    """The examples of a file; the model's task is set to the columns of the file."""
+def _open(loaded: Model, path: str, labelled: bool = True) -> ExampleFile:
+    """A file of examples; the model's task is set to the columns of the file."""
     task = loaded.need_task()
-    found = task.read(path, labelled)
-    loaded.task = type(task)(task.config, found.data)
-    return found
+    file = task.open(path, labelled)
+    loaded.task = type(task)(task.config, file.data)
+    return file
 
 
-def _judge(
-    loaded: Model, examples: Sequence[Any], strategy: str | None
-) -> tuple[dict[str, Any], list[dict[str, Any]], Judgement]:
+def _usable(file: ExampleFile, reject: Callable[[Rejected], None]) -> Iterator[Any]:
+    """The examples of a file; its rejected rows are given to `reject`."""
+    for row in file.rows():
+        if isinstance(row, Rejected):
+            reject(row)
+        else:
+            yield row
+
+
+def _unexpected(row: Rejected) -> None:
+    raise UserError(f"{row} (it could be read a moment ago: the file was changed)")
+
+
+def _score(
+    loaded: Model, file: ExampleFile, strategy: str | None, folder: Path | None = None
+) -> tuple[dict[str, Any], Evaluation]:
+    """The metrics on a file, with this strategy for long texts; the answers are written to the folder, if given."""
     before = loaded.need_task()
     task: Task = before
     if strategy:
         task = task.replace(long=task.data.long.model_copy(update={"strategy": strategy}))
-    loaded.task, lost = task, list[Truncation]()
+    scorer, lost = task.scorer(), Truncation()
+    loaded.task = task
     try:
-        answers = loaded.answer(examples, lost.append)
+        with answer_files(folder, scorer) if folder else contextlib.nullcontext() as files:
+            for group in loaded.answer_groups(_usable(file, files.reject if files else lambda row: None)):
+                scorer.update(group.examples, group.answers)
+                lost += group.truncation
+                if files:
+                    files.write(group.examples, group.answers)
     finally:
         loaded.task = before
-    judged = task.judge(examples, answers)
+    evaluation = scorer.compute()
     known, used = task.needs.long, task.data.long.strategy
-    return {"long": used if used in known else known[0], **_shares(lost[0]), **judged.metrics}, answers, judged
+    return {"long": used if used in known else known[0], **_shares(lost), **evaluation.metrics}, evaluation
 
 
 def _strategies(task: Task, long: str | None, report: Callable[[str], None] | None) -> tuple[str, ...]:

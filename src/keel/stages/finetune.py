@@ -23,7 +23,7 @@ from keel.console import path_argument, shell_command
 from keel.errors import UserError
 from keel.finetuning.evaluator import Evaluator
 from keel.finetuning.labelled import LabelledData, Say, data_fingerprint, read_labelled, say_what_was_read, take_subset
-from keel.finetuning.results import length_table, mix_tables, scores_by_label, write_answers, write_result
+from keel.finetuning.results import answer_files, length_table, mix_tables, scores_by_label, write_result
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.inference.tasks import describe_truncation
 from keel.interfaces import Task
@@ -148,8 +148,11 @@ def _write_results(
     work: _Work, recipe: TaskRecipe, model: str, out: str, state: State, facts: dict[str, Any], say: Say
 ) -> dict[str, Any]:
     """Writes the answers, the report page and `result.json`; returns what the command prints."""
-    evaluator, data, judged = work.evaluator, work.data, work.evaluator.judged
-    write_answers(Path(out), data.dev, judged.gold, evaluator.answers, data.rejected)
+    evaluator, data, evaluation = work.evaluator, work.data, work.evaluator.last
+    with answer_files(Path(out), evaluator.task.scorer()) as files:
+        files.write(data.dev, evaluator.answers)
+        for row in data.rejected:
+            files.reject(row)
     mixes = work.learner.frozen.mixes() if work.learner.frozen else {}
     result = {
         "out": out,
@@ -158,22 +161,22 @@ def _write_results(
         "examples": len(data.train),
         "dev_examples": len(data.dev),
         "rejected": len(data.rejected),
-        "primary_metric": judged.primary,
-        "learned_nothing": judged.constant,
-        **judged.metrics,
+        "primary_metric": evaluation.primary,
+        "learned_nothing": evaluation.constant,
+        **evaluation.metrics,
         **({"mixes": mixes} if mixes else {}),
     }
-    if judged.constant:
+    if evaluation.constant:
         say(
             "this run learned nothing: it gives the same answer for every text. Small encoders need a higher learning "
             "rate (5e-4) and more epochs, large ones a lower rate or another seed"
         )
-    of_task = judged.details()
+    of_task = evaluation.details()
     write_report(
         Path(out),
         facts={"title": f"Fine-tuning {recipe.name}", "model": model, **result},
         details=[*of_task, *mix_tables(work.learner), length_table(work.windows)],
-        figures=judged.metrics,
+        figures=evaluation.metrics,
         answers=out,
         usage=evaluator.task.usage,
     )

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from keel.errors import UserError
+from keel.errors import UserError, separate
 from keel.files.folders import check_free
 from keel.finetuning.labelled import read_file, say_oddities
 from keel.hugging_face.folder import LoadedModel, load_model
@@ -79,7 +79,8 @@ def _probe_tags(
         task = task.fit_labels(read.examples)
     except UserError as error:  # the task cannot name the file
         raise UserError(f"{train}: {error}") from None
-    say_oddities((*read.notes, *evaluated.notes), [*read.rejected, *evaluated.rejected], say)
+    rejected = [*read.rejected, *evaluated.rejected]
+    say_oddities((*read.notes, *evaluated.notes), rejected, len(rejected), say)
     train_texts, dev_texts = read.examples[:most], evaluated.examples
     say(f"{len(train_texts):,} texts to train on, {len(dev_texts):,} to evaluate on")
     windows, _ = task.windows(train_texts, loaded.tokenizer)
@@ -87,14 +88,14 @@ def _probe_tags(
     labels = np.concatenate([w.token_answers["tag"][w.token_answers["tag"] >= 0] for w in windows])
     counts = [int((w.token_answers["tag"] >= 0).sum()) for w in dev_windows]
     left, right = _layers(loaded, windows, _labelled), _layers(loaded, dev_windows, _labelled)
-    judged = []
+    scored = []
     for number, (x, y) in enumerate(zip(left, right, strict=True)):
         predicted = _linear(x, labels, y, len(task.config.labels or ()), seed)
         parts = np.split(np.stack([predicted, np.ones(len(predicted))], 1), np.cumsum(counts)[:-1])
-        judged.append(task.judge(dev_texts, task.answer(dev_texts, dev_windows, parts)))
-        say(f"layer {number}: {judged[-1].primary} {judged[-1].metrics[judged[-1].primary]:.4f}")
-    baseline = task.judge(dev_texts, _by_word(task, train_texts, dev_texts))
-    return {"figure": baseline.primary, "layers": [one.metrics for one in judged], "baseline": baseline.metrics}
+        scored.append(task.scorer().evaluate(dev_texts, task.answer(dev_texts, dev_windows, parts)))
+        say(f"layer {number}: {scored[-1].primary} {scored[-1].metrics[scored[-1].primary]:.4f}")
+    baseline = task.scorer().evaluate(dev_texts, _by_word(task, train_texts, dev_texts))
+    return {"figure": baseline.primary, "layers": [one.metrics for one in scored], "baseline": baseline.metrics}
 
 
 def _by_word(task: Tag, train_texts: Sequence[TaggedText], dev_texts: Sequence[TaggedText]) -> list[dict[str, Any]]:
@@ -136,9 +137,8 @@ def _linear(x: np.ndarray, labels: np.ndarray, dev_x: np.ndarray, count: int, se
 def _probe_senses(
     loaded: LoadedModel, train: str, dev: str, data: LabelledData, most: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    (train_uses, rejected), (dev_uses, more) = read_senses(train), read_senses(dev)
-    for bad in [*rejected, *more][:5]:
-        say(f"skipped: {bad}")
+    (train_uses, rejected), (dev_uses, more) = (separate(read_senses(file)) for file in (train, dev))
+    say_oddities((), [*rejected, *more], len(rejected) + len(more), say)
     train_uses = train_uses[:most]
     known: dict[str, Counter[str]] = defaultdict(Counter)
     for one in train_uses:

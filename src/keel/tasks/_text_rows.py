@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.interfaces import Tokenizer
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 from keel.text.long_text import share_room
-from keel.text.tables import Rejected
+from keel.text.tables import Record
 from keel.tokenizers.special_tokens import frame, framing
-from keel.values import Examples, Truncation, Usage, Window
+from keel.values import ExampleFile, Truncation, Usage, Window
 
 ROLES = ("text", "pair", "label")
 
@@ -38,7 +38,7 @@ def text_usage(data: LabelledData) -> Usage:
     return Usage('--pair "Another text." "A text."', '("A text.", "Another text.")', several_texts=True)
 
 
-def read_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> Examples:
+def open_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> ExampleFile:
     """The examples of a file.
 
     `parse` converts a label cell into an answer, or returns the reason why it cannot; None: labels are not read.
@@ -46,18 +46,20 @@ def read_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, 
     # If the first text's column is named, no column is guessed for a second one, so nothing is left to find.
     if not (data.text and data.label):
         data = find_columns(path, data, ROLES)
-    records, rejected = read_examples(path, data, ROLES if parse else ROLES[:2])
-    examples = []
-    for record in records:
-        texts = tuple(as_text(record.fields[r]) or "" for r in ("text", "pair") if r in record.fields)
-        answer, reason = parse(record.fields["label"]) if parse else (None, "")
-        if any(not text.strip() for text in texts):
-            reason = "empty text"
-        if reason:
-            rejected.append(Rejected(record.file, record.line, reason))
-        else:
-            examples.append(TextExample(texts, answer, f"{record.file}, line {record.line}"))
-    return Examples(examples, rejected, data)
+    roles = ROLES if parse else ROLES[:2]
+    return ExampleFile(lambda: (_example(record, parse) for record in read_examples(path, data, roles)), data)
+
+
+def _example(record: Record | Rejected, parse: Callable[[Any], tuple[Any, str]] | None) -> TextExample | Rejected:
+    if isinstance(record, Rejected):
+        return record
+    texts = tuple(as_text(record.fields[r]) or "" for r in ("text", "pair") if r in record.fields)
+    answer, reason = parse(record.fields["label"]) if parse else (None, "")
+    if any(not text.strip() for text in texts):
+        reason = "empty text"
+    if reason:
+        return Rejected(record.file, record.line, reason)
+    return TextExample(texts, answer, f"{record.file}, line {record.line}")
 
 
 def text_example(given: Any, pair: bool) -> TextExample:

@@ -14,10 +14,11 @@ Shapes: T tokens, R rows, L longest row.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -27,20 +28,20 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from keel.configs import TaskConfig
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import row_of_token
 from keel.metrics import answers as metrics
 from keel.report_tables import Plot, Table
-from keel.tasks._judging import WORST, is_constant
+from keel.tasks._scoring import Variety, Worst
 from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
 from keel.text.squad import Question, read_squad
-from keel.text.tables import Rejected, read_table
+from keel.text.tables import Record, read_table
 from keel.text.word_spans import IDEOGRAPH
 from keel.tokenizers.special_tokens import frame, framing
-from keel.values import Batch, Examples, Judgement, Rows, Score, TaskNeeds, Truncation, Usage, Window
+from keel.values import Batch, Evaluation, ExampleFile, Rows, Score, Scorer, TaskNeeds, Truncation, Usage, Window
 
 CHINESE = re.compile(f"[{IDEOGRAPH}]")
 NO_ANSWER = (0, 0)  # [CLS]
@@ -74,14 +75,13 @@ class Answer(Task):
     config: AnswerConfig
     data: LabelledData
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
         if path.removesuffix(".gz").endswith(".json"):
-            questions, rejected = _read_squad(path, labelled)
-        elif labelled:
+            return ExampleFile(lambda: _read_squad(path, labelled), self.data, _notes)
+        if labelled:
             raise UserError(f"{path}: labelled questions must be in SQuAD's .json format (or .json.gz)")
-        else:
-            questions, rejected = _read_table(path, self.data)
-        return Examples(questions, rejected, self.data, _notes(questions))
+        columns = {"text": self.data.text or "context", "pair": self.data.pair or "question"}
+        return ExampleFile(lambda: map(_from_record, read_table(path, columns)), self.data)
 
     def example(self, given: Any) -> Question:
         if isinstance(given, str) or len(given) != 2:
@@ -167,18 +167,42 @@ class Answer(Task):
             answer = {"answer": first["text"], **{key: first[key] for key in ("start", "end", "probability")}}
         return {"id": question.id, **answer, "margin": margin, "best": listed}
 
-    def judge(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, predicted = [_gold(q) for q in examples], [a["answer"] for a in answers]
-        scores = [self._score(q, text) for q, text in zip(examples, predicted, strict=True)]
-        figures = {
-            "f1": float(np.mean([score.f1 for score in scores])) if scores else float("nan"),
-            "exact": float(np.mean([score.exact for score in scores])) if scores else float("nan"),
-        }
-        details = partial(_details, examples, answers, scores)
-        return Judgement(figures, "f1", gold, is_constant(gold, predicted), details)
+    def scorer(self) -> AnswerScorer:
+        return AnswerScorer(self._score)
 
     def _score(self, question: Question, guess: str) -> metrics.AnswerScore:
         return (metrics.cmrc if self.config.scoring == "chinese" else metrics.squad)(_gold(question) or [""], guess)
+
+
+class AnswerScorer(Scorer):
+    def __init__(self, score: Callable[[Question, str], metrics.AnswerScore]) -> None:
+        self.score = score
+        self.f1, self.exact = array("d"), array("d")
+        self.variety, self.worst = Variety(), Worst()
+
+    def gold(self, example: Question) -> Any:
+        return _gold(example)
+
+    def update(self, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> None:
+        self.variety.update(map(_gold, examples), (a["answer"] for a in answers))
+        errors = []
+        for question, answer in zip(examples, answers, strict=True):
+            score = self.score(question, answer["answer"])
+            self.f1.append(score.f1)
+            self.exact.append(score.exact)
+            gold = " / ".join(text for text, _ in question.answers) or "no answer"
+            predicted, chance = answer["answer"] or "no answer", answer["probability"]
+            errors.append(((score.f1, -chance), (question.question, gold, predicted, chance, score.f1, question.id)))
+        self.worst.update(errors)
+
+    def compute(self) -> Evaluation:
+        means = {"f1": np.array(self.f1), "exact": np.array(self.exact)}
+        figures = {name: float(np.mean(values)) if len(values) else math.nan for name, values in means.items()}
+        return Evaluation(figures, "f1", self.variety.constant, self._details)
+
+    def _details(self) -> list[Table | Plot]:
+        columns = ("question", "gold", "predicted", "probability", "F1", "id")
+        return [Table("Worst errors", columns, self.worst.rows)]
 
 
 class AnswerObjective(Objective):
@@ -209,32 +233,28 @@ class AnswerObjective(Objective):
         return {self.name: Score(loss, right, rows)}
 
 
-def _read_squad(path: str, labelled: bool) -> tuple[list[Question], list[Rejected]]:
-    questions, rejected = read_squad(path, labelled)
-    if not labelled:
-        return questions, rejected
-    unanswered = [q for q in questions if not q.answers and not q.impossible]
-    rejected += [Rejected(q.file, 0, f"question {q.id}: no answers") for q in unanswered]
-    not_found = [(q, text) for q in questions for text in q.dropped]
-    rejected += [Rejected(q.file, 0, f"question {q.id}: answer not in context: {t!r:.60}") for q, t in not_found]
-    return [q for q in questions if q.answers or q.impossible], rejected
-
-
-def _read_table(path: str, data: LabelledData) -> tuple[list[Question], list[Rejected]]:
-    """Questions without answers."""
-    columns: dict[str, str | None] = {"text": data.text or "context", "pair": data.pair or "question"}
-    records, rejected = read_table(path, columns)
-    questions = []
-    for r in records:
-        question, context = (as_text(r.fields[role]) for role in ("pair", "text"))
-        if question and context:
-            questions.append(Question(r.file, str(r.line), question, context, [], False, False))
+def _read_squad(path: str, labelled: bool) -> Iterator[Question | Rejected]:
+    for row in read_squad(path, labelled):
+        if isinstance(row, Rejected) or not labelled or row.answers or row.impossible:
+            yield row
         else:
-            rejected.append(Rejected(r.file, r.line, "no question or no text"))
-    return questions, rejected
+            yield Rejected(row.file, 0, f"question {row.id}: no answers")
+        if isinstance(row, Question) and labelled:
+            for text in row.dropped:
+                yield Rejected(row.file, 0, f"question {row.id}: answer not in context: {text!r:.60}")
 
 
-def _notes(questions: Sequence[Question]) -> tuple[str, ...]:
+def _from_record(record: Record | Rejected) -> Question | Rejected:
+    """A question without answers."""
+    if isinstance(record, Rejected):
+        return record
+    question, context = (as_text(record.fields[role]) for role in ("pair", "text"))
+    if question and context:
+        return Question(record.file, str(record.line), question, context, [], False, False)
+    return Rejected(record.file, record.line, "no question or no text")
+
+
+def _notes(questions: Iterable[Question]) -> tuple[str, ...]:
     repaired = sum(q.repaired for q in questions)
     if not repaired:
         return ()
@@ -267,16 +287,3 @@ def _spans(output: np.ndarray, place: ContextOffsets, max_length: int) -> list[t
         for b in lasts.tolist()
         if a <= b < a + max_length
     ]
-
-
-def _details(
-    examples: Sequence[Question], answers: Sequence[dict[str, Any]], scores: Sequence[metrics.AnswerScore]
-) -> list[Table | Plot]:
-    order = sorted(range(len(examples)), key=lambda n: (scores[n].f1, -answers[n]["probability"]))
-    rows = []
-    for n in order[:WORST]:
-        question, answer = examples[n], answers[n]
-        gold = " / ".join(text for text, _ in question.answers) or "no answer"
-        predicted = answer["answer"] or "no answer"
-        rows.append((question.question, gold, predicted, answer["probability"], scores[n].f1, question.id))
-    return [Table("Worst errors", ("question", "gold", "predicted", "probability", "F1", "id"), rows)]

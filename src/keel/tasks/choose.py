@@ -12,25 +12,24 @@ Shapes: R rows, E examples, C choices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
-from keel.metrics.classification import accuracy
 from keel.report_tables import Plot, Table
-from keel.tasks._judging import WORST, confident_errors, is_constant
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
+from keel.tasks._scoring import Variety, Worst
 from keel.tasks._text_rows import TextExample, text_windows
 from keel.text.labelled import LabelledData, as_text, find_columns
-from keel.text.tables import Record, Rejected, column_names, read_table
-from keel.values import Batch, Examples, Judgement, Rows, Score, TaskNeeds, Truncation, Usage, Window
+from keel.text.tables import Record, column_names, read_table
+from keel.values import Batch, Evaluation, ExampleFile, Rows, Score, Scorer, TaskNeeds, Truncation, Usage, Window
 
 USUAL_CHOICES = ("ending0", "choice0", "choice1", "choices", "endings", "options")
 NONE = float("-inf")
@@ -55,7 +54,7 @@ class Choose(Task):
     config: ChooseConfig
     data: LabelledData
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
         data = _find_choices(path, find_columns(path, self.data, ("text", "label")))
         names = data.choices or []
         columns = {"text": data.text, **{f"choice {n}": name for n, name in enumerate(names)}}
@@ -64,16 +63,7 @@ class Choose(Task):
         for role, name in columns.items():
             if name is None:
                 raise UserError(f"{path}: which column holds the {role}? Choose with --{role}")
-        records, rejected = read_table(path, columns)
-        examples = []
-        for record in records:
-            example = _from_record(record, len(names))
-            reason = _reason_to_reject(example, labelled, record.fields.get("label"))
-            if reason:
-                rejected.append(Rejected(record.file, record.line, reason))
-            else:
-                examples.append(example)
-        return Examples(examples, rejected, data)
+        return ExampleFile(lambda: (_from_row(r, len(names), labelled) for r in read_table(path, columns)), data)
 
     def example(self, given: Any) -> ChoiceExample:
         text, choices = given if not isinstance(given, str) and len(given) == 2 else (given, ())
@@ -114,11 +104,34 @@ class Choose(Task):
             )
         return answers
 
-    def judge(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, predicted = [e.answer for e in examples], [a["choice"] for a in answers]
-        metrics = {"accuracy": accuracy(np.array(gold), np.array(predicted))}
-        details = partial(_details, examples, answers)
-        return Judgement(metrics, "accuracy", gold, is_constant(gold, predicted), details)
+    def scorer(self) -> ChooseScorer:
+        return ChooseScorer()
+
+
+class ChooseScorer(Scorer):
+    def __init__(self) -> None:
+        self.variety, self.worst = Variety(), Worst()
+        self.examples = self.right = 0
+
+    def gold(self, example: ChoiceExample) -> Any:
+        return example.answer
+
+    def update(self, examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> None:
+        self.variety.update((e.answer for e in examples), (a["choice"] for a in answers))
+        wrong = [(e, a) for e, a in zip(examples, answers, strict=True) if e.answer != a["choice"]]
+        self.examples += len(examples)
+        self.right += len(examples) - len(wrong)
+        self.worst.update(
+            (-a["probability"], (e.text, e.choices[e.answer or 0], a["text"], a["probability"], e.where))
+            for e, a in wrong
+        )
+
+    def compute(self) -> Evaluation:
+        accuracy = self.right / self.examples if self.examples else math.nan
+        return Evaluation({"accuracy": accuracy}, "accuracy", self.variety.constant, self._details)
+
+    def _details(self) -> list[Table | Plot]:
+        return [Table("Worst errors", ("text", "gold", "predicted", "probability", "where"), self.worst.rows)]
 
 
 class ChooseObjective(PooledObjective):
@@ -157,6 +170,14 @@ def _find_choices(path: str, data: LabelledData) -> LabelledData:
     return data.model_copy(update={"choices": ordered or [first]})
 
 
+def _from_row(record: Record | Rejected, columns: int, labelled: bool) -> ChoiceExample | Rejected:
+    if isinstance(record, Rejected):
+        return record
+    example = _from_record(record, columns)
+    reason = _reason_to_reject(example, labelled, record.fields.get("label"))
+    return Rejected(record.file, record.line, reason) if reason else example
+
+
 def _from_record(record: Record, columns: int) -> ChoiceExample:
     """An example from a row whose choices are in `columns` columns, or in one that holds a list."""
     given = [record.fields[f"choice {n}"] for n in range(columns)]
@@ -183,10 +204,3 @@ def _reason_to_reject(example: ChoiceExample, labelled: bool, label: Any) -> str
     if labelled and (example.answer is None or example.answer >= len(example.choices)):
         return f"label {str(label)[:20]!r} is not the index of a choice (from 0)"
     return ""
-
-
-def _details(examples: Sequence[ChoiceExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-    wrong = confident_errors([e.answer == a["choice"] for e, a in zip(examples, answers, strict=True)], answers)
-    pairs = [(examples[n], answers[n]) for n in wrong[:WORST]]
-    rows = [(e.text, e.choices[e.answer or 0], a["text"], a["probability"], e.where) for e, a in pairs]
-    return [Table("Worst errors", ("text", "gold", "predicted", "probability", "where"), rows)]

@@ -19,7 +19,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -29,16 +28,13 @@ from pydantic import Field
 
 from keel.errors import UserError
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
-from keel.metrics import classification as metrics
-from keel.report_tables import Plot, Table
-from keel.tasks._judging import WORST, confident_errors, is_constant
+from keel.tasks._classify_scorer import MultiLabelScorer, SingleLabelScorer
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
-from keel.tasks._text_rows import TextExample, read_texts, text_example, text_usage, text_windows
+from keel.tasks._text_rows import TextExample, open_texts, text_example, text_usage, text_windows
 from keel.text.labelled import LabelledData
-from keel.values import Batch, Examples, Judgement, Rows, Score, Truncation, Window
+from keel.values import Batch, ExampleFile, Rows, Score, Scorer, Truncation, Window
 
 UNKNOWN = -1
-LABELS_IN_MATRIX = 30  # a larger confusion matrix does not fit on a page
 
 
 class ClassifyConfig(PooledConfig):
@@ -61,8 +57,8 @@ class Classify(Task):
         super().__init__(config, data)
         self.usage = text_usage(data)
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
-        return read_texts(path, self.data, self._parse_label if labelled else None)
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
+        return open_texts(path, self.data, self._parse_label if labelled else None)
 
     def _parse_label(self, field: Any) -> tuple[Any, str]:
         """A label, or a sorted tuple of labels; and the reason if it cannot be used."""
@@ -143,63 +139,9 @@ class Classify(Task):
             return {"labels": [labels[n] for n in np.flatnonzero(chances > 0.5)], "probabilities": top}
         return {"label": labels[order[0]], "probability": float(chances[order[0]]), "probabilities": top}
 
-    def judge(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, predicted = [e.answer for e in examples], self._said(answers)
-        if self.config.multi_label:
-            primary, figures = "micro_f1", self._multi_label_metrics(gold, predicted)
-        else:
-            primary, figures = "accuracy", self._single_label_metrics(gold, predicted, answers)
-        details = partial(self._details, examples, answers)
-        return Judgement(figures, primary, gold, is_constant(gold, predicted), details)
-
-    def _said(self, answers: Sequence[dict[str, Any]]) -> list[Any]:
-        return [a["labels" if self.config.multi_label else "label"] for a in answers]
-
-    def _multi_label_metrics(self, gold: list[Any], predicted: list[Any]) -> dict[str, float]:
-        right, guessed = (np.array(self._targets(names)) > 0.5 for names in (gold, predicted))
-        scores = metrics.multilabel_f1_scores(right, guessed)
-        exact = metrics.subset_accuracy(right, guessed)
-        return {"micro_f1": scores.micro, "macro_f1": scores.macro, "accuracy": exact}
-
-    def _single_label_metrics(
-        self, gold: list[Any], predicted: list[Any], answers: Sequence[dict[str, Any]]
-    ) -> dict[str, float]:
-        right, guessed = (np.array(self._targets(names)) for names in (gold, predicted))
-        scores = metrics.f1_scores(right, guessed, len(self.config.labels or ()))
-        figures = {"accuracy": metrics.accuracy(right, guessed), "macro_f1": scores.macro}
-        if len(scores.per_label) == 2:
-            figures["f1"] = scores.per_label[1].f1
-        figures["matthews"] = metrics.matthews(right, guessed)
-        figures["calibration_error"] = metrics.calibration(_confidence(answers), right == guessed)[0]
-        return figures
-
-    def _details(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-        predicted = self._said(answers)
-        right, guessed = (np.array(self._targets(names)) for names in ([e.answer for e in examples], predicted))
-        errors = _worst_errors(examples, predicted, answers)
-        if self.config.multi_label:
-            scores = metrics.multilabel_f1_scores(right > 0.5, guessed > 0.5)
-            return [self._label_table(scores), errors]
-        scores = metrics.f1_scores(right, guessed, len(self.config.labels or ()))
-        bins = metrics.calibration(_confidence(answers), right == guessed)[1]
-        points = [(bin.confidence, bin.accuracy) for bin in bins if bin.count]
-        calibration = Plot("Calibration", points, "confidence", "accuracy", diagonal=True)
-        return [self._label_table(scores), *self._confusion_matrix(right, guessed), calibration, errors]
-
-    def _label_table(self, scores: metrics.F1Scores) -> Table:
-        scored = zip(self.config.labels or [], scores.per_label, strict=True)
-        rows = [(name, f.precision, f.recall, f.f1, f.support) for name, f in scored]
-        return Table("Labels", ("label", "precision", "recall", "F1", "examples"), rows)
-
-    def _confusion_matrix(self, right: np.ndarray, guessed: np.ndarray) -> list[Table]:
-        """Empty if there are too many labels."""
-        labels = self.config.labels or []
-        if len(labels) > LABELS_IN_MATRIX:
-            return []
-        counts = metrics.confusion(right, guessed, len(labels))
-        rows = [(name, *row) for name, row in zip(labels, counts.tolist(), strict=True)]
-        note = "Rows are gold labels, columns are predicted labels."
-        return [Table("Confusion", ("", *labels), rows, note, matrix=True)]
+    def scorer(self) -> Scorer:
+        kind = MultiLabelScorer if self.config.multi_label else SingleLabelScorer
+        return kind(self.config.labels or [], self._targets)
 
 
 class ClassifyObjective(PooledObjective):
@@ -226,32 +168,6 @@ class ClassifyObjective(PooledObjective):
             loss = F.cross_entropy(logits, answers, weights, label_smoothing=smoothing, reduction="sum")
             right = (logits.argmax(1) == answers).sum()
         return {self.name: Score(loss, right, answers.shape[0])}
-
-
-def _worst_errors(examples: Sequence[TextExample], predicted: list[Any], answers: Sequence[dict[str, Any]]) -> Table:
-    gold = [_as_tuple(e.answer) for e in examples]
-    guessed = [_as_tuple(labels) for labels in predicted]
-    wrong = confident_errors([one == other for one, other in zip(gold, guessed, strict=True)], answers)
-    rows = [
-        (
-            ", ".join(gold[n]) or "none",
-            ", ".join(guessed[n]) or "none",
-            answers[n].get("probability", ""),
-            " | ".join(examples[n].texts),
-            examples[n].where,
-        )
-        for n in wrong[:WORST]
-    ]
-    columns = ("gold", "predicted", "probability", "text", "where")
-    return Table("Worst errors", columns, rows, f"{len(wrong):,} of {len(examples):,} are wrong.")
-
-
-def _confidence(answers: Sequence[dict[str, Any]]) -> np.ndarray:
-    return np.array([a["probability"] for a in answers])
-
-
-def _as_tuple(labels: Any) -> tuple[str, ...]:
-    return (labels,) if isinstance(labels, str) else tuple(sorted(labels))
 
 
 def _label_text(field: Any) -> str:

@@ -12,9 +12,9 @@ Shapes: R rows.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,11 +24,13 @@ from keel.errors import UserError
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.metrics.correlation import pearson, spearman
 from keel.report_tables import Plot, Table
-from keel.tasks._judging import WORST
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
-from keel.tasks._text_rows import TextExample, read_texts, text_example, text_usage, text_windows
+from keel.tasks._scoring import Worst
+from keel.tasks._text_rows import TextExample, open_texts, text_example, text_usage, text_windows
 from keel.text.labelled import LabelledData
-from keel.values import Batch, Examples, Judgement, Rows, Score, Truncation, Window
+from keel.values import Batch, Evaluation, ExampleFile, Rows, Score, Scorer, Truncation, Window
+
+PLOTTED = 2000  # points of the report's chart
 
 
 class RegressConfig(PooledConfig):
@@ -44,8 +46,8 @@ class Regress(Task):
         super().__init__(config, data)
         self.usage = text_usage(data)
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
-        return read_texts(path, self.data, _parse_number if labelled else None)
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
+        return open_texts(path, self.data, _parse_number if labelled else None)
 
     def example(self, given: Any) -> TextExample:
         return text_example(given, bool(self.data.pair))
@@ -71,16 +73,45 @@ class Regress(Task):
             predictions[window.example].append(float(output[0]))
         return [{"value": sum(values) / len(values)} for values in predictions]
 
-    def judge(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, predicted = np.array([e.answer for e in examples]), np.array([a["value"] for a in answers])
+    def scorer(self) -> RegressScorer:
+        return RegressScorer()
+
+
+class RegressScorer(Scorer):
+    """Keeps 16 bytes for each example: a rank correlation needs all numbers."""
+
+    def __init__(self) -> None:
+        self.answers, self.predictions, self.worst = array("d"), array("d"), Worst()
+
+    def gold(self, example: TextExample) -> Any:
+        return example.answer
+
+    def update(self, examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> None:
+        pairs = [(float(e.answer), float(a["value"])) for e, a in zip(examples, answers, strict=True)]
+        self.answers.extend(gold for gold, _ in pairs)
+        self.predictions.extend(predicted for _, predicted in pairs)
+        self.worst.update(
+            (-abs(pair[0] - pair[1]), (*pair, " | ".join(e.texts), e.where))
+            for pair, e in zip(pairs, examples, strict=True)
+        )
+
+    def compute(self) -> Evaluation:
+        gold, predicted = np.array(self.answers), np.array(self.predictions)
         metrics = {
             "spearman": spearman(gold, predicted),
             "pearson": pearson(gold, predicted),
             "mean_squared_error": float(np.mean((gold - predicted) ** 2)) if len(gold) else math.nan,
         }
         constant = len(gold) > 0 and bool(np.ptp(predicted) < 1e-3 * np.ptp(gold))
-        details = partial(_details, examples, answers)
-        return Judgement(metrics, "spearman", [e.answer for e in examples], constant, details)
+        return Evaluation(metrics, "spearman", constant, self._details)
+
+    def _details(self) -> list[Table | Plot]:
+        each = -(-len(self.answers) // PLOTTED) or 1
+        points = sorted(zip(self.answers[::each], self.predictions[::each], strict=True))
+        return [
+            Plot("Predictions", points, "gold", "predicted", diagonal=True),
+            Table("Worst errors", ("gold", "predicted", "text", "where"), self.worst.rows),
+        ]
 
 
 class RegressObjective(PooledObjective):
@@ -95,16 +126,6 @@ class RegressObjective(PooledObjective):
     def forward(self, encoder: CachedEncoder, batch: Batch) -> dict[str, Score]:
         values, answers = self.predict(encoder, batch).float().squeeze(1), batch.targets["regress.answers"]
         return {self.name: Score(F.mse_loss(values, answers, reduction="sum"), None, answers.shape[0])}
-
-
-def _details(examples: Sequence[TextExample], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-    pairs = [(float(e.answer), float(a["value"])) for e, a in zip(examples, answers, strict=True)]
-    worst = sorted(range(len(pairs)), key=lambda n: -abs(pairs[n][0] - pairs[n][1]))[:WORST]
-    rows = [(*pairs[n], " | ".join(examples[n].texts), examples[n].where) for n in worst]
-    return [
-        Plot("Predictions", sorted(pairs), "gold", "predicted", diagonal=True),
-        Table("Worst errors", ("gold", "predicted", "text", "where"), rows),
-    ]
 
 
 def _parse_number(field: Any) -> tuple[float | None, str]:

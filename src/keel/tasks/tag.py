@@ -18,10 +18,8 @@ Shapes: T tokens, P predicted words, C labels.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -31,22 +29,20 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from keel.configs import TaskConfig
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.crf import CRF
 from keel.layers.dropout import Dropout
-from keel.metrics.classification import accuracy
-from keel.metrics.entities import span_scores, spans
-from keel.report_tables import Plot, Table
-from keel.tasks._judging import WORST
-from keel.text.conll import read_conll
+from keel.metrics.entities import spans
+from keel.tasks._tag_scorer import EntityScorer, TagScorer
+from keel.text.conll import Sentence, read_conll
 from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
-from keel.text.spans import read_spans
-from keel.text.tables import Rejected, read_table
+from keel.text.spans import Spanned, read_spans
+from keel.text.tables import Record, read_table
 from keel.text.word_spans import word_spans
 from keel.tokenizers.special_tokens import frame
-from keel.values import Batch, Examples, Judgement, ObjectiveNeeds, Rows, Score, TaskNeeds, Truncation, Window
+from keel.values import Batch, ExampleFile, ObjectiveNeeds, Rows, Score, Scorer, TaskNeeds, Truncation, Window
 
 ENTITY = re.compile(r"O|[BIESLUM]-.+")
 OUTSIDE = "O"
@@ -79,15 +75,17 @@ class Tag(Task):
     config: TagConfig
     data: LabelledData
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
-        plain = path.removesuffix(".gz")
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
+        return ExampleFile(lambda: self._rows(path, labelled), self.data)
+
+    def _rows(self, path: str, labelled: bool) -> Iterator[TaggedText | Rejected]:
+        plain, data = path.removesuffix(".gz"), self.data
         if plain.endswith(".jsonl") and labelled:
-            examples, rejected = _read_spans(path, self.data)
-        elif plain.endswith((".jsonl", ".csv", ".tsv", ".txt")) and not labelled:
-            examples, rejected = _read_texts(path, self.data)
-        else:
-            examples, rejected = _read_conll(path, self.data, labelled)
-        return Examples(examples, rejected, self.data)
+            return map(_from_spans, read_spans(path, data.text or "text", data.label or "label"))
+        if plain.endswith((".jsonl", ".csv", ".tsv", ".txt")) and not labelled:
+            return map(_from_record, read_table(path, {"text": data.text or "text"}))
+        sentences = read_conll(path, data.text, data.label, tags_needed=labelled)
+        return (_from_sentence(sentence, labelled) for sentence in sentences)
 
     def example(self, given: Any) -> TaggedText:
         if isinstance(given, str):
@@ -202,18 +200,8 @@ class Tag(Task):
             )
         return {"entities": entities, "tags": tags}
 
-    def judge(self, examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold_tags = [tag for e in examples for tag in self._to_scheme(e.tags or [])]
-        predicted_tags = [tag for a in answers for tag in a["tags"]]
-        right = accuracy(np.array(gold_tags), np.array(predicted_tags))
-        constant = len(set(predicted_tags)) == 1 and len({tag for e in examples for tag in e.tags or ()}) > 1
-        if not self.config.entities:
-            details = partial(_frequent_errors, examples, answers)
-            return Judgement({"accuracy": right}, "accuracy", [e.tags for e in examples], constant, details)
-        scores = span_scores(*_entity_sets(examples, answers)).overall
-        figures = {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall, "word_accuracy": right}
-        details = partial(_entity_details, examples, answers)
-        return Judgement(figures, "f1", [e.entities for e in examples], constant, details)
+    def scorer(self) -> Scorer:
+        return (EntityScorer if self.config.entities else TagScorer)(self._to_scheme)
 
 
 class TagObjective(Objective):
@@ -261,42 +249,35 @@ class TagObjective(Objective):
         return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}
 
 
-def _read_conll(path: str, data: LabelledData, labelled: bool) -> tuple[list[TaggedText], list[Rejected]]:
-    sentences, rejected = read_conll(path, data.text, data.label, tags_needed=labelled)
-    examples = []
-    for sentence in sentences:
-        text, words = _join_words(sentence.words)
-        tags = [_to_bioes(tag) for tag in sentence.tags] if labelled else None
-        entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
-        examples.append(TaggedText(text, words, tags, entities, f"{sentence.file}, line {sentence.line}"))
-    return examples, rejected
+def _from_sentence(sentence: Sentence | Rejected, labelled: bool) -> TaggedText | Rejected:
+    if isinstance(sentence, Rejected):
+        return sentence
+    text, words = _join_words(sentence.words)
+    tags = [_to_bioes(tag) for tag in sentence.tags] if labelled else None
+    entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
+    return TaggedText(text, words, tags, entities, f"{sentence.file}, line {sentence.line}")
 
 
-def _read_spans(path: str, data: LabelledData) -> tuple[list[TaggedText], list[Rejected]]:
-    given, rejected = read_spans(path, data.text or "text", data.label or "label")
-    examples = []
-    for row in given:
-        words = word_spans(row.text)
-        tags = [OUTSIDE] * len(words)
-        for start, stop, label in row.spans:
-            inside = [n for n, (a, b) in enumerate(words) if start < b and a < stop]
-            for n in inside:
-                tags[n] = f"{'B' if n == inside[0] else 'I'}-{label}"
-        examples.append(TaggedText(row.text, words, tags, list(row.spans), f"{row.file}, line {row.line}"))
-    return examples, rejected
+def _from_spans(row: Spanned | Rejected) -> TaggedText | Rejected:
+    if isinstance(row, Rejected):
+        return row
+    words = word_spans(row.text)
+    tags = [OUTSIDE] * len(words)
+    for start, stop, label in row.spans:
+        inside = [n for n, (a, b) in enumerate(words) if start < b and a < stop]
+        for n in inside:
+            tags[n] = f"{'B' if n == inside[0] else 'I'}-{label}"
+    return TaggedText(row.text, words, tags, list(row.spans), f"{row.file}, line {row.line}")
 
 
-def _read_texts(path: str, data: LabelledData) -> tuple[list[TaggedText], list[Rejected]]:
-    """Texts without labels."""
-    records, rejected = read_table(path, {"text": data.text or "text"})
-    examples = []
-    for r in records:
-        text = as_text(r.fields["text"])
-        if text is None:
-            rejected.append(Rejected(r.file, r.line, "no text"))
-        else:
-            examples.append(TaggedText(text, word_spans(text), None, where=f"{r.file}, line {r.line}"))
-    return examples, rejected
+def _from_record(record: Record | Rejected) -> TaggedText | Rejected:
+    """A text without labels."""
+    if isinstance(record, Rejected):
+        return record
+    text = as_text(record.fields["text"])
+    if text is None:
+        return Rejected(record.file, record.line, "no text")
+    return TaggedText(text, word_spans(text), None, where=f"{record.file}, line {record.line}")
 
 
 def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:
@@ -327,43 +308,3 @@ def _join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
         return "", []
     starts = np.concatenate([[0], np.cumsum([len(word) + 1 for word in words])[:-1]]).astype(int).tolist()
     return " ".join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=True)]
-
-
-def _entity_sets(
-    examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]
-) -> tuple[list[set[tuple[str, int, int]]], list[set[tuple[str, int, int]]]]:
-    """Gold and predicted entities of each text, as character spans."""
-    gold = [{(label, start, stop) for start, stop, label in e.entities or ()} for e in examples]
-    return gold, [{(f["label"], f["start"], f["end"]) for f in a["entities"]} for a in answers]
-
-
-def _frequent_errors(examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-    pairs = Counter(
-        (gold, predicted)
-        for e, a in zip(examples, answers, strict=True)
-        for gold, predicted in zip(e.tags or (), a["tags"], strict=True)
-        if gold != predicted
-    )
-    rows = [(gold, predicted, count) for (gold, predicted), count in pairs.most_common(WORST)]
-    return [Table("Most frequent errors", ("gold", "predicted", "words"), rows)]
-
-
-def _entity_details(examples: Sequence[TaggedText], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-    gold, guessed = _entity_sets(examples, answers)
-    kinds = span_scores(gold, guessed).types.items()
-    table = [(kind, f.precision, f.recall, f.f1, f.support) for kind, f in kinds]
-    order = sorted(range(len(gold)), key=lambda n: -len(gold[n] ^ guessed[n]))
-    worst = [n for n in order[:WORST] if gold[n] ^ guessed[n]]
-    texts = [e.text for e in examples]
-    errors = [
-        (texts[n], _list_entities(texts[n], gold[n] - guessed[n]), _list_entities(texts[n], guessed[n] - gold[n]))
-        for n in worst
-    ]
-    return [
-        Table("Entity types", ("type", "precision", "recall", "F1", "entities"), table),
-        Table("Worst errors", ("text", "missed", "wrong"), errors),
-    ]
-
-
-def _list_entities(text: str, entities: set[tuple[str, int, int]]) -> str:
-    return "; ".join(f"{text[a:b]} ({kind})" for kind, a, b in sorted(entities, key=lambda e: e[1]))

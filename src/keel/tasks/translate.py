@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -39,14 +38,14 @@ from keel.layers.decoders.rnn import RnnDecoder
 from keel.layers.decoders.transformer import TransformerDecoder
 from keel.layers.init_weights import init_glorot
 from keel.layers.position import Positions
-from keel.metrics.translation import bleu, chrf, need_sacrebleu, sentence_chrf
+from keel.metrics.translation import TranslationCounts, need_sacrebleu, sentence_chrf
 from keel.report_tables import Plot, Table
-from keel.tasks._judging import WORST, is_constant
+from keel.tasks._scoring import Variety, Worst
 from keel.text.labelled import LabelledData, find_columns
 from keel.text.parallel import Pair, read_pairs, two_files
 from keel.text.tables import TABLES, kind_of
 from keel.tokenizers.special_tokens import frame
-from keel.values import Batch, Examples, Judgement, Rows, Score, TaskNeeds, Truncation, Window
+from keel.values import Batch, Evaluation, ExampleFile, Rows, Score, Scorer, TaskNeeds, Truncation, Window
 
 PADDING = -1  # after the last token of shorter texts
 MOST_PENALTY = 10.0
@@ -71,12 +70,11 @@ class Translate(Task):
     config: TranslateConfig
     data: LabelledData
 
-    def read(self, path: str, labelled: bool = True) -> Examples:
+    def open(self, path: str, labelled: bool = True) -> ExampleFile:
         data = self.data
         if not two_files(path) and kind_of(Path(path)) in TABLES:
             data = find_columns(path, data, ("text", "label"))
-        pairs, rejected = read_pairs(path, data, labelled)
-        return Examples(pairs, rejected, data)
+        return ExampleFile(lambda: read_pairs(path, data, labelled), data)
 
     def example(self, given: Any) -> Pair:
         if not isinstance(given, str):
@@ -117,11 +115,33 @@ class Translate(Task):
             answers.append({"translation": window.place.decode(ids).strip(), "score": float(output[0])})
         return answers
 
-    def judge(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> Judgement:
-        gold, predicted = [e.answer for e in examples], [a["translation"] for a in answers]
-        references = [text or "" for text in gold]
-        figures = {"bleu": bleu(predicted, references), "chrf": chrf(predicted, references)}
-        return Judgement(figures, "bleu", gold, is_constant(gold, predicted), partial(_details, examples, answers))
+    def scorer(self) -> TranslateScorer:
+        return TranslateScorer()
+
+
+class TranslateScorer(Scorer):
+    def __init__(self) -> None:
+        self.counts, self.variety, self.worst = TranslationCounts(), Variety(), Worst()
+
+    def gold(self, example: Pair) -> Any:
+        return example.answer
+
+    def update(self, examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> None:
+        references, translations = [e.answer or "" for e in examples], [a["translation"] for a in answers]
+        self.counts.update(translations, references)
+        self.variety.update((e.answer for e in examples), translations)
+        errors = []
+        for example, translation in zip(examples, translations, strict=True):
+            score = sentence_chrf(translation, example.answer or "")
+            errors.append((score, (f"{score:.1f}", example.text, example.answer, translation, example.where)))
+        self.worst.update(errors)
+
+    def compute(self) -> Evaluation:
+        figures = {"bleu": self.counts.bleu, "chrf": self.counts.chrf}
+        return Evaluation(figures, "bleu", self.variety.constant, self._details)
+
+    def _details(self) -> list[Table | Plot]:
+        return [Table("Worst translations", ("chrF", "source", "gold", "predicted", "where"), self.worst.rows)]
 
 
 class TranslateObjective(Objective):
@@ -282,10 +302,3 @@ def _shares_table(backbone: Backbone, width: int) -> bool:
         return False
     table = backbone.token_embeddings()
     return isinstance(table, nn.Parameter) and table.shape[1] == width
-
-
-def _details(examples: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> list[Table | Plot]:
-    scored = [(sentence_chrf(a["translation"], e.answer or ""), e, a) for e, a in zip(examples, answers, strict=True)]
-    worst = sorted(scored, key=lambda one: one[0])[:WORST]
-    rows = [(f"{score:.1f}", e.text, e.answer, a["translation"], e.where) for score, e, a in worst]
-    return [Table("Worst translations", ("chrF", "source", "gold", "predicted", "where"), rows)]

@@ -57,8 +57,8 @@ def check_objective(backbone: str, name: str, **options: Any) -> None:
 
 
 def check_task(backbone: str, name: str, examples: Sequence[Any] = (), **options: Any) -> None:
-    """`examples`: some with answers, such as `task.read(file).examples`; without them `judge` is not checked, and the
-    loss only if examples without answers have one."""
+    """`examples`: some with answers, such as `Examples.of(task.open(file)).examples`. Without them the scorer is not
+    checked, and the loss only if examples without answers have one."""
     for check in TASK_CHECKS:
         check(backbone, name, options, examples)
 

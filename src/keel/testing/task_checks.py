@@ -7,6 +7,7 @@ AssertionError that names the rule and what to do.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -211,18 +212,39 @@ def _loss(learner: Learner, windows: Sequence[Window]) -> float:
     return float(score.loss)
 
 
-def answers_can_be_judged(backbone: str, name: str, config: Config, examples: Sequence[Any]) -> None:
+def answers_can_be_scored(backbone: str, name: str, config: Config, examples: Sequence[Any]) -> None:
     """Only with examples that have answers."""
     if not examples:
         return
     setup, learner = task_model(backbone, name, config)
-    judged = setup.task.judge(examples, _answers(setup.task, learner, examples))
-    assert judged.primary in judged.metrics, (
-        f"{name}: judge returns the metrics {sorted(judged.metrics)}, but the primary one is '{judged.primary}'"
+    answers = _answers(setup.task, learner, examples)
+    scorer = setup.task.scorer()
+    found = scorer.evaluate(examples, answers)
+    assert found.primary in found.metrics, (
+        f"{name}: the scorer computes the metrics {sorted(found.metrics)}, but the primary one is '{found.primary}'"
     )
-    assert all(isinstance(value, float) for value in judged.metrics.values()), f"{name}: metrics must be floats"
-    assert len(judged.gold) == len(examples), f"{name}: {len(judged.gold)} gold answers for {len(examples)} examples"
-    assert all(isinstance(part, Table | Plot) for part in judged.details()), f"{name}: details must be Tables and Plots"
+    assert all(isinstance(value, float) for value in found.metrics.values()), f"{name}: metrics must be floats"
+    json.dumps([scorer.gold(example) for example in examples])
+    assert all(isinstance(part, Table | Plot) for part in found.details()), f"{name}: details must be Tables and Plots"
+
+
+def groups_of_answers_are_scored_like_all_at_once(
+    backbone: str, name: str, config: Config, examples: Sequence[Any]
+) -> None:
+    """Only with examples that have answers."""
+    if not examples:
+        return
+    setup, learner = task_model(backbone, name, config)
+    answers = _answers(setup.task, learner, examples)
+    whole, parts = setup.task.scorer().evaluate(examples, answers), setup.task.scorer()
+    for place in range(len(examples)):
+        parts.update(examples[place : place + 1], answers[place : place + 1])
+    found = parts.compute()
+    assert alike(found.metrics, whole.metrics) and found.constant == whole.constant, (
+        f"{name}: answers scored one by one give {found.metrics}, scored all at once {whole.metrics}: keep sums and "
+        "counts in the scorer, and compute the metrics from them"
+    )
+    assert len(found.details()) == len(whole.details()), f"{name}: the report depends on how answers are grouped"
 
 
 def saved_task_answers_the_same_when_loaded(backbone: str, name: str, config: Config, examples: Sequence[Any]) -> None:
@@ -265,6 +287,7 @@ TASK_CHECKS: list[Check] = [
     vectors_it_does_not_read_may_be_left_out,
     fresh_heads_depend_on_the_seed_alone,
     the_loss_teaches_the_head,
-    answers_can_be_judged,
+    answers_can_be_scored,
+    groups_of_answers_are_scored_like_all_at_once,
     saved_task_answers_the_same_when_loaded,
 ]

@@ -13,18 +13,21 @@ Notable choices
 - A column counted from the end refers to the most common width of the file, and lines of another width are rejected:
   otherwise the last column of a truncated line would be taken for its tag.
 - One bad line rejects its sentence: without that word, the tags of its neighbours would mean something else.
+- The file is read twice, for the widths of its lines and for its sentences, and never held in memory. A sentence of
+  more than RECORD_BYTES is rejected: the blank lines are missing.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from keel.errors import UserError, suggest
-from keel.text.tables import Rejected, check_file, kind_of, not_unicode, read_lines, separate
+from keel.errors import Rejected, UserError, suggest
+from keel.text.rows import RECORD_BYTES
+from keel.text.tables import check_file, kind_of, not_unicode, read_lines
 
 OTHER_FORMATS = (".csv", ".json", ".jsonl")  # CoNLL files have any other suffix: .txt, .conll, .bmes, .testa
 DOCUMENT = "-DOCSTART-"
@@ -46,7 +49,7 @@ class Sentence:
 
 def read_conll(
     path: str | Path, word: int | str | None = None, tag: int | str | None = None, *, tags_needed: bool = True
-) -> tuple[list[Sentence], list[Rejected]]:
+) -> Iterator[Sentence | Rejected]:
     """The sentences of a file. Columns are counted from 1, or from the end: -1 is the last; in a .conllu they may be
     names, in any case. Default: the first and the last; in a .conllu FORM and UPOS."""
     path = Path(path)
@@ -59,11 +62,11 @@ def read_conll(
         wanted["tag"] = _number(path, "tag", tag, "UPOS" if universal else -1)
     if 0 in wanted.values():
         raise UserError(f"{path}: column 0; columns are counted from 1, and from the end from -1")
-    given = read_lines(path)
-    lines = _universal_words(path, given) if universal else given
-    places, width = _places(path, lines, wanted)
+    if universal:
+        _check_universal(path)
+    places, width = _places(path, wanted)
     check = _universal_fault if universal else lambda line: ""
-    return separate(_read(str(path), sentence_lines, places, width, check) for sentence_lines in _sentences(lines))
+    return (_read(str(path), sentence, places, width, check) for sentence in _sentences(path))
 
 
 def _number(path: Path, role: str, column: int | str | None, default: int | str) -> int:
@@ -87,15 +90,15 @@ def _number(path: Path, role: str, column: int | str | None, default: int | str)
     return UNIVERSAL_COLUMNS.index(column.upper()) + 1
 
 
-def _universal_words(path: Path, lines: list[str]) -> list[str | None]:
-    """The lines of a .conllu with None for those that hold no word; raises if no line has ten columns."""
-    widths = Counter(line.count("\t") + 1 for line in lines if line.strip(_BLANK) and not line.startswith("#"))
+def _check_universal(path: Path) -> None:
+    """Raises if no line of a .conllu has ten columns."""
+    words = (line for line in read_lines(path) if line.strip(_BLANK) and not line.startswith("#"))
+    widths = Counter(line.count("\t") + 1 for line in words)
     if widths and len(UNIVERSAL_COLUMNS) not in widths:
         raise UserError(
             f"{path}: no line has the {len(UNIVERSAL_COLUMNS)} columns of {UNIVERSAL}, separated by tabs; most have"
             f" {widths.most_common(1)[0][0]}. Rename a file with other columns to .conll"
         )
-    return [None if line.startswith("#") or _NO_WORD.match(line) else line for line in lines]
 
 
 def _columns(line: str) -> list[str]:
@@ -104,24 +107,34 @@ def _columns(line: str) -> list[str]:
     return [column for column in line.strip(_BLANK).split(" ") if column]
 
 
-def _sentences(lines: Sequence[str | None]) -> Iterator[list[tuple[int, str]]]:
-    """The numbered lines of each sentence; sentences are separated by blank lines. None is a line to ignore."""
-    held: list[tuple[int, str]] = []
-    for number, line in enumerate(lines, 1):
-        if line is None:
+def _words(path: Path) -> Iterator[tuple[int, str]]:
+    """The numbered lines that hold a word, and an empty one between sentences."""
+    universal = kind_of(path) == UNIVERSAL
+    for number, line in enumerate(read_lines(path), 1):
+        if universal and (line.startswith("#") or _NO_WORD.match(line)):
             continue
-        if line.strip(_BLANK) and not line.startswith(DOCUMENT):
+        yield number, line if line.strip(_BLANK) and not line.startswith(DOCUMENT) else ""
+
+
+def _sentences(path: Path) -> Iterator[list[tuple[int, str]]]:
+    """The numbered lines of each sentence; of one that is too long only the first and an empty one."""
+    held, size = list[tuple[int, str]](), 0
+    for number, line in _words(path):
+        if line:
+            size += len(line)
             held.append((number, line))
+            if size > RECORD_BYTES:
+                held[1:] = [(number, "")]
         elif held:
             yield held
-            held = []
+            held, size = [], 0
     if held:
         yield held
 
 
-def _places(path: Path, lines: Sequence[str | None], wanted: dict[str, int]) -> tuple[dict[str, int], int]:
+def _places(path: Path, wanted: dict[str, int]) -> tuple[dict[str, int], int]:
     """The columns counted from 1, and the width that lines must have; 0 if no column was counted from the end."""
-    widths = Counter(len(_columns(line)) for sentence in _sentences(lines) for _, line in sentence)
+    widths = Counter(len(_columns(line)) for _, line in _words(path) if line)
     if not widths:
         raise UserError(f"{path}: there is no sentence in this file; give one with a word in each line")
     if "tag" in wanted and set(widths) == {1}:
@@ -146,6 +159,10 @@ def _read(
 ) -> Sentence | Rejected:
     values: dict[str, list[str]] = {"word": [], "tag": []}
     first = lines[0][0]
+    if not lines[-1][1]:
+        return Rejected(
+            file, first, f"a sentence of more than {RECORD_BYTES >> 20} MB; put blank lines between sentences"
+        )
     for number, line in lines:
         columns = _columns(line)
         reason = not_unicode(line, number) or check(line) or _fault(columns, places, width)

@@ -8,17 +8,17 @@ is saved with the result, so that no run depends on the same guess twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from keel.configs import Options
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.text.long_text import LongText
 from keel.text.records import listed
-from keel.text.tables import Record, Rejected, column_names, kind_of, read_table
+from keel.text.tables import Record, column_names, kind_of, read_table
 
 COMMON_NAMES = {
     "text": ("text", "sentence", "sentence1", "text_a", "question1", "premise", "#1 String", "content", "review"),
@@ -58,7 +58,7 @@ def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> Labelle
     return data.model_copy(update={r: name for r, name in guesses.items() if name})
 
 
-def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> tuple[list[Record], list[Rejected]]:
+def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> Iterator[Record | Rejected]:
     """The records of a file with a field for each role. Only the column of `pair` may be unknown."""
     named = data.model_dump()
     columns: dict[str, Any] = {role: named[role] for role in roles}

@@ -3,18 +3,20 @@
 In: `train.en,train.de` (line n of one translates line n of the other; each also .gz), or one .tsv, .csv or .jsonl with
 a column for each side. Out: pairs, and the rows that cannot be used with their reasons.
 
-Notable choice: two files of different length are rejected entirely. A missing line shifts all lines after it, and every
-pair from there on would be a wrong translation.
+Notable choice: two files of different length are an error, found at the end of the shorter one. A missing line shifts
+all lines after it, and every pair from there on would be a wrong translation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat, zip_longest
 from pathlib import Path
 
-from keel.errors import UserError
+from keel.errors import Rejected, UserError
 from keel.text.labelled import LabelledData, as_text, read_examples
-from keel.text.tables import TABLES, Rejected, check_file, kind_of, not_unicode, read_lines
+from keel.text.tables import TABLES, Record, check_file, kind_of, not_unicode, read_lines
 
 COLUMNS = (".csv", ".tsv", ".jsonl")  # tables that can have a column for each side
 
@@ -35,7 +37,7 @@ def two_files(path: str) -> tuple[str, str] | None:
     return next((split for split in splits if all(Path(name).exists() for name in split)), splits[0])
 
 
-def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
+def read_pairs(path: str, data: LabelledData, translated: bool) -> Iterator[Pair | Rejected]:
     """The pairs of a file or of two. `translated`: whether to read the translations too."""
     names = two_files(path)
     if names is None:
@@ -46,25 +48,23 @@ def read_pairs(path: str, data: LabelledData, translated: bool) -> tuple[list[Pa
                 f"{name}: is a table by itself; two files with a comma between them hold one text in each line. Give "
                 "the table alone, and its columns with --text and --label"
             )
-    left, right = (_lines(name) for name in names)
-    if len(left) != len(right):
-        shorter, longer = (0, 1) if len(left) < len(right) else (1, 0)
-        count = min(len(left), len(right))
-        raise UserError(
-            f"{names[longer]}, line {count + 1}: has no counterpart, because {names[shorter]} ends with line {count}; "
-            "line n of one file must translate line n of the other"
-        )
-    pairs, rejected = [], []
-    for number, (text, answer) in enumerate(zip(left, right, strict=True), 1):
+    return _from_two(names, translated)
+
+
+def _from_two(names: tuple[str, str], translated: bool) -> Iterator[Pair | Rejected]:
+    for number, (text, answer) in enumerate(zip_longest(*map(_lines, names)), 1):
+        if text is None or answer is None:
+            shorter, longer = (0, 1) if text is None else (1, 0)
+            raise UserError(
+                f"{names[longer]}, line {number}: has no counterpart, because {names[shorter]} ends with line "
+                f"{number - 1}; line n of one file must translate line n of the other"
+            )
         reason, side = _fault(text, answer)
-        if reason:
-            rejected.append(Rejected(names[side], number, reason))
-        else:
-            pairs.append(Pair(text, answer if translated else None, f"{names[0]}, line {number}"))
-    return pairs, rejected
+        where = f"{names[0]}, line {number}"
+        yield Rejected(names[side], number, reason) if reason else Pair(text, answer if translated else None, where)
 
 
-def _from_table(path: str, data: LabelledData, translated: bool) -> tuple[list[Pair], list[Rejected]]:
+def _from_table(path: str, data: LabelledData, translated: bool) -> Iterator[Pair | Rejected]:
     if not translated and kind_of(Path(path)) not in TABLES:  # one of two files, such as test.en
         return _source_only(path)
     if translated and kind_of(Path(path)) not in COLUMNS:
@@ -73,35 +73,37 @@ def _from_table(path: str, data: LabelledData, translated: bool) -> tuple[list[P
             f"{path}: has no translations. Name two files with a comma between them, as in {path},TRANSLATIONS, or a "
             ".tsv, .csv or .jsonl with a column for each side"
         )
-    records, rejected = read_examples(path, data, ("text", "label") if translated else ("text",))
-    pairs = []
-    for record in records:
-        text = as_text(record.fields["text"]) or ""
-        answer = (as_text(record.fields["label"]) or "") if translated else None
-        reason, _ = _fault(text, answer)
-        if reason:
-            rejected.append(Rejected(record.file, record.line, reason))
-        else:
-            pairs.append(Pair(text, answer, f"{record.file}, line {record.line}"))
-    return pairs, rejected
+    records = read_examples(path, data, ("text", "label") if translated else ("text",))
+    return (_pair(record, translated) for record in records)
 
 
-def _source_only(path: str) -> tuple[list[Pair], list[Rejected]]:
-    pairs, rejected = [], []
+def _pair(record: Record | Rejected, translated: bool) -> Pair | Rejected:
+    if isinstance(record, Rejected):
+        return record
+    text = as_text(record.fields["text"]) or ""
+    answer = (as_text(record.fields["label"]) or "") if translated else None
+    reason, _ = _fault(text, answer)
+    where = f"{record.file}, line {record.line}"
+    return Rejected(record.file, record.line, reason) if reason else Pair(text, answer, where)
+
+
+def _source_only(path: str) -> Iterator[Pair | Rejected]:
     for number, text in enumerate(_lines(path), 1):
         reason, _ = _fault(text, None)
-        if reason:
-            rejected.append(Rejected(path, number, reason))
-        else:
-            pairs.append(Pair(text, None, f"{path}, line {number}"))
-    return pairs, rejected
+        yield Rejected(path, number, reason) if reason else Pair(text, None, f"{path}, line {number}")
 
 
-def _lines(name: str) -> list[str]:
-    lines = [line.removesuffix("\r") for line in read_lines(Path(name), ())]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+def _lines(name: str) -> Iterator[str]:
+    """The lines of a file, without the empty ones at its end."""
+    empty = 0
+    for line in read_lines(Path(name)):
+        text = line.removesuffix("\r")
+        if not text:
+            empty += 1
+            continue
+        yield from repeat("", empty)
+        yield text
+        empty = 0
 
 
 def _fault(text: str, answer: str | None) -> tuple[str, int]:

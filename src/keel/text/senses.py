@@ -8,11 +8,13 @@ reasons. `word` is optional; its default is the text from `start` to `end`, in l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from keel.errors import Rejected
 from keel.text.labelled import as_text
-from keel.text.tables import Rejected, column_names, read_table
+from keel.text.tables import column_names, read_table
 
 COLUMNS = ("text", "start", "end", "sense")
 
@@ -26,17 +28,14 @@ class Occurrence:
     sense: str
 
 
-def read_senses(path: str) -> tuple[list[Occurrence], list[Rejected]]:
+def read_senses(path: str) -> Iterator[Occurrence | Rejected]:
     named = "word" in column_names(path)
-    records, rejected = read_table(path, {name: name for name in (*COLUMNS, *(["word"] if named else []))})
-    occurrences = []
-    for record in records:
+    for record in read_table(path, {name: name for name in (*COLUMNS, *(["word"] if named else []))}):
+        if isinstance(record, Rejected):
+            yield record
+            continue
         occurrence, reason = _occurrence(record.fields)
-        if occurrence is None:
-            rejected.append(Rejected(record.file, record.line, reason))
-        else:
-            occurrences.append(occurrence)
-    return occurrences, rejected
+        yield Rejected(record.file, record.line, reason) if occurrence is None else occurrence
 
 
 def _occurrence(fields: dict[str, Any]) -> tuple[Occurrence | None, str]:

@@ -21,7 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from keel.text.tables import Record, Rejected, UnusableRecord, check_file, read_table
+from keel.errors import Rejected
+from keel.text.tables import Record, UnusableRecord, check_file, read_table
 
 LabelledSpan = tuple[int, int, str]  # start, stop (exclusive), label
 
@@ -36,17 +37,17 @@ class Spanned:
     spans: list[LabelledSpan]
 
 
-def read_spans(path: str | Path, text: str = "text", label: str = "label") -> tuple[list[Spanned], list[Rejected]]:
+def read_spans(path: str | Path, text: str = "text", label: str = "label") -> Iterator[Spanned | Rejected]:
     """The texts of a file with their spans. `text` and `label` are the keys of the fields."""
     check_file(Path(path), (".jsonl",))
-    records, rejected = read_table(path, {"text": text, "label": label})
-    texts: list[Spanned] = []
-    for record in records:
+    for record in read_table(path, {"text": text, "label": label}):
+        if isinstance(record, Rejected):
+            yield record
+            continue
         try:
-            texts.append(_spanned(record))
+            yield _spanned(record)
         except UnusableRecord as unusable:
-            rejected.append(Rejected(record.file, record.line, str(unusable)))
-    return texts, sorted(rejected, key=lambda row: row.line)
+            yield Rejected(record.file, record.line, str(unusable))
 
 
 def _spanned(record: Record) -> Spanned:

@@ -9,20 +9,22 @@ Notable choices
   is the right one.
 - An answer that does not occur in the context cannot be learned as a span, but predictions may still be scored against
   it: its text is kept in `dropped`. A question left without any answer is rejected.
+- Articles are parsed one by one, so memory does not grow with the file. (An incremental JSON library was rejected: it
+  replaces half surrogate pairs by `?` without a word, and refuses a whole file for one invalid byte.)
 - An empty list of answers means that the question has none, as in SQuAD's own scoring; a missing list means that the
   answers are not known and are to be predicted.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keel.errors import UserError
-from keel.text.tables import Rejected, UnusableRecord, not_unicode, read_bytes, separate
+from keel.errors import Rejected, UserError
+from keel.text.json_items import json_items
+from keel.text.tables import UnusableRecord, check_file, not_unicode
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +43,17 @@ class Question:
         return f"{self.file}, question {self.id}" if self.file else ""
 
 
-def read_squad(path: str | Path, labelled: bool = True) -> tuple[list[Question], list[Rejected]]:
+def read_squad(path: str | Path, labelled: bool = True) -> Iterator[Question | Rejected]:
     """The questions of a file. If `labelled` is false, answers are ignored, valid or not. A `Rejected` has line 0 and
     names its question, because line numbers mean nothing in such a file."""
     path = Path(path)
-    questions, rejected = separate(_questions(str(path), _articles(path), labelled))
-    if not questions and not rejected:
+    check_file(path, (".json",))
+    empty = True
+    for row in _questions(str(path), json_items(path, "data", "SQuAD"), labelled):
+        yield row
+        empty = False
+    if empty:
         raise UserError(f"{path}: there are no questions in this file; give one that has some")
-    return questions, rejected
-
-
-def _articles(path: Path) -> list[Any]:
-    text = read_bytes(path, (".json",)).decode("utf-8", "surrogateescape")
-    try:
-        whole = json.loads(text)
-    except json.JSONDecodeError as error:
-        lines = "; for one object per line the suffix is .jsonl" if error.msg == "Extra data" else ""
-        raise UserError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg}){lines}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON ({error})") from None
-    articles = _under(whole, "data", list)
-    if articles is None:
-        found = f"an object with the keys {list(whole)!r:.60}" if isinstance(whole, dict) else "no object"
-        raise UserError(f'{path}: not SQuAD; expected {{"data": [...]}}, found {found}')
-    return articles
 
 
 def _under(value: Any, key: str, kind: type) -> Any:
@@ -73,7 +62,7 @@ def _under(value: Any, key: str, kind: type) -> Any:
     return inner if isinstance(inner, kind) else None
 
 
-def _questions(file: str, articles: list[Any], labelled: bool) -> Iterator[Question | Rejected]:
+def _questions(file: str, articles: Iterator[Any], labelled: bool) -> Iterator[Question | Rejected]:
     for number, article in enumerate(articles, 1):
         paragraphs = _under(article, "paragraphs", list)
         if paragraphs is None:

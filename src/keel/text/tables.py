@@ -1,8 +1,8 @@
 """Reads labelled tables: .csv, .tsv, .jsonl, and .txt for texts without labels; each also .gz.
 
-In: a file, and for each role ("text", "pair", "label", ...) the column that holds it. Out: the records, and for every
-row that cannot be used a `Rejected` with its position and the reason. Problems that affect the entire file raise
-`UserError`.
+In: a file, and for each role ("text", "pair", "label", ...) the column that holds it. Out: its records one by one, and
+for every row that cannot be used a `Rejected` with its position and the reason. Problems that affect the entire file
+raise `UserError`; some of them are found only at its end.
 
 .csv    the excel dialect; quoted fields may contain newlines
 .tsv    no quoting at all
@@ -12,8 +12,8 @@ row that cannot be used a `Rejected` with its position and the reason. Problems 
 A column is a name in the header row; a number counts from 1 and means there is no header row.
 
 Notable choices
-- All records of a file are kept in memory, unlike in `readers`: labelled data fits. The file itself is read line by
-  line, and a line or a row of more than RECORD_BYTES is rejected.
+- The file is read line by line, and a line or a row of more than RECORD_BYTES is rejected, so memory does not grow with
+  the file.
 - .csv is parsed strictly, as told in `rows`: a malformed row loses its own line only.
 - A row wider than the header is rejected: usually a text contains a comma and is not quoted, and its label is wrong.
 - Blank lines between rows are ignored. In .txt they are missing texts, and are rejected.
@@ -22,35 +22,21 @@ Notable choices
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from keel.errors import UserError, near, suggest
+from keel.errors import Rejected, UserError, near, suggest
 from keel.text.blocks import TextSource, Unreadable, check_regular
 from keel.text.records import UNPAIRED, json_object, listed, one_line
 from keel.text.rows import RECORD_BYTES, TOO_LONG, Line, Row, table_rows, whole_lines
-
-T = TypeVar("T")
 
 TABLES = (".csv", ".tsv", ".jsonl", ".txt")
 
 
 class UnusableRecord(Exception):
     """One record of a file cannot be used. The message is the reason for its `Rejected`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row that is left out."""
-
-    file: str
-    line: int  # counted from 1; 0 where line numbers mean nothing, as inside one large JSON value
-    reason: str  # `kind: detail`
-
-    def __str__(self) -> str:
-        return f"{self.file}, line {self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +48,7 @@ class Record:
     fields: dict[str, Any]
 
 
-def read_table(path: str | Path, columns: dict[str, str | None]) -> tuple[list[Record], list[Rejected]]:
+def read_table(path: str | Path, columns: Mapping[str, str | None]) -> Iterator[Record | Rejected]:
     """The records of a file. `columns` maps roles to columns; a role mapped to None is left out."""
     path = Path(path)
     check_file(path, TABLES)
@@ -70,12 +56,10 @@ def read_table(path: str | Path, columns: dict[str, str | None]) -> tuple[list[R
     wanted = {role: column for role, column in columns.items() if column is not None}
     kind = kind_of(path)
     if kind == ".txt":
-        rows = _texts(path, lines, wanted)
-    elif kind == ".jsonl":
-        rows = _objects(path, lines, wanted)
-    else:
-        rows = _fields(path, _rows(lines, kind), wanted)
-    return separate(rows)
+        return _texts(path, lines, wanted)
+    if kind == ".jsonl":
+        return _objects(path, lines, wanted)
+    return _fields(path, _rows(lines, kind), wanted)
 
 
 def column_names(path: str | Path) -> list[str]:
@@ -99,18 +83,6 @@ def column_names(path: str | Path) -> list[str]:
 # For this module and the other readers in this folder
 
 
-def separate(rows: Iterable[T | Rejected]) -> tuple[list[T], list[Rejected]]:
-    """The usable rows and the rejected ones, each in order."""
-    usable: list[T] = []
-    rejected: list[Rejected] = []
-    for row in rows:
-        if isinstance(row, Rejected):
-            rejected.append(row)
-        else:
-            usable.append(row)
-    return usable, rejected
-
-
 def kind_of(path: Path) -> str:
     """The suffix that determines how to read the file, without .gz."""
     return (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
@@ -128,19 +100,7 @@ def check_file(path: Path, kinds: Sequence[str] = ()) -> None:
         raise UserError(f"{path}: not a supported kind of file here; give one of {', '.join(kinds)} (also with .gz)")
 
 
-def read_bytes(path: Path, kinds: Sequence[str] = ()) -> bytes:
-    """The content of a file, decompressed, without its byte-order mark."""
-    check_file(path, kinds)
-    try:
-        data = b"".join(TextSource(path, bounded=True).blocks())
-    except Unreadable as unreadable:
-        raise UserError(f"{path}: {unreadable}") from None
-    if not data.strip():
-        raise _empty(path)
-    return data
-
-
-def _empty(path: Path) -> UserError:
+def empty_file(path: Path) -> UserError:
     return UserError(f"{path}: the file is empty; give one with at least one row")
 
 
@@ -154,27 +114,24 @@ def _lines(path: Path) -> Iterator[Line]:
     except Unreadable as unreadable:
         raise UserError(f"{path}: {unreadable}") from None
     if blank:
-        raise _empty(path)
+        raise empty_file(path)
 
 
-def read_lines(path: Path, kinds: Sequence[str] = ()) -> list[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """Lines without the newline. A carriage return is kept."""
-    check_file(path, kinds)
-    lines = []
+    check_file(path)
     for line in _lines(path):
         if line.data is None:
             raise UserError(f"{path}, line {line.number}: more than {RECORD_BYTES >> 20} MB in one line; split it")
-        lines.append(line.text)
-    return lines
+        yield line.text
 
 
-def unicode_lines(path: Path) -> list[str]:
+def unicode_lines(path: Path) -> Iterator[str]:
     """Lines without their line ends, including blank ones; raises if a line is not UTF-8."""
-    lines = [line.removesuffix("\r") for line in read_lines(path)]
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         if reason := not_unicode(line):
             raise UserError(f"{path}, line {number}: {reason}")
-    return lines
+        yield line.removesuffix("\r")
 
 
 def not_unicode(text: str, line: int = 0) -> str:

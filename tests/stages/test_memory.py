@@ -1,0 +1,116 @@
+"""Memory of `predict`, `embed` and `evaluate` does not grow with the file, and groups give what all at once give."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keel.inference import model as inference
+from keel.stages.embed import embed
+from keel.stages.evaluate import evaluate, predict
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+# Runs a command line and prints its peak memory in megabytes as the last line of stderr.
+MEASURED = """
+import sys
+from keel.cli.main import run
+from keel.comparing.cost import peak_kilobytes
+code = run(sys.argv[1:])
+print(peak_kilobytes() / 1024, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def classifier(keel: Command, finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier")
+    table(folder / "train.tsv", rows=40, words=6)
+    short = ["--set", "training.precision=fp32", "--set", "data.length=24", "--set", "training.steps=4"]
+    tune = ["finetune", finished_run, "classify", "--train", folder / "train.tsv", "--dev", folder / "train.tsv"]
+    done = keel(*tune, "--out", folder / "model", *short)
+    assert done.returncode == 0, done.stderr
+    return folder / "model"
+
+
+def table(path: Path, rows: int, words: int) -> Path:
+    names = ("captain", "sailor", "gull", "mast")
+    with path.open("w") as file:
+        file.write("text\tlabel\n")
+        for n in range(rows):
+            text = " ".join(f"the {names[(n + word) % 4]} {n * word}" for word in range(words))
+            file.write(f"{text}\t{names[n % 4]}\n")
+    return path
+
+
+def peak(*command: object) -> float:
+    done = subprocess.run([sys.executable, "-c", MEASURED, *map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return float(done.stderr.splitlines()[-1])
+
+
+def test_memory_does_not_grow_with_the_file(classifier: Path, tmp_path: Path) -> None:
+    small, large = (table(tmp_path / f"{rows}.tsv", rows, words=200) for rows in (5000, 20_000))
+    more = (large.stat().st_size - small.stat().st_size) / 2**20
+    assert more > 30
+    for verb, option in (("predict", "--file"), ("evaluate", "--data")):
+        one, other = (peak(verb, classifier, option, file) for file in (small, large))
+        assert other - one < more / 2, (verb, one, other)
+    one, other = (
+        peak("evaluate", classifier, "--data", file, "--out", file.with_suffix("")) for file in (small, large)
+    )
+    assert other - one < more / 2, ("evaluate --out", one, other)
+
+
+def test_memory_of_embed_does_not_grow_with_the_file(finished_run: Path, tmp_path: Path) -> None:
+    """Many short texts: a long one is refused."""
+    small, large = (table(tmp_path / f"{rows}.tsv", rows, words=2) for rows in (20_000, 200_000))
+    one, other = (
+        peak("embed", finished_run, "--file", file, "--out", file.with_suffix(".npy")) for file in (small, large)
+    )
+    assert other - one < 16, (one, other)  # the vectors alone have 22 MB, texts and rows several times that
+    assert np.load(large.with_suffix(".npy"), mmap_mode="r").shape[0] == 200_000
+
+
+@pytest.mark.parametrize("size", [1, 5000, 1 << 30])
+def test_groups_of_any_size_give_the_same_answers(
+    classifier: Path, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    file = table(tmp_path / "a.tsv", rows=30, words=3)
+    monkeypatch.setattr(inference, "GROUP_SIZE", 1 << 21)
+    expected = predict(str(classifier), str(file)), evaluate(str(classifier), str(file))
+    monkeypatch.setattr(inference, "GROUP_SIZE", size)
+    answers = predict(str(classifier), str(file))
+    assert [a["label"] for a in answers] == [a["label"] for a in expected[0]]
+    for one, other in zip(answers, expected[0], strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
+    found = evaluate(str(classifier), str(file), out=str(tmp_path / "report"))
+    assert {k: v for k, v in found.items() if k != "calibration_error"} == {
+        k: v for k, v in expected[1].items() if k != "calibration_error"
+    }
+    assert found["calibration_error"] == pytest.approx(expected[1]["calibration_error"], abs=1e-6)
+    lines = (tmp_path / "report" / "answers.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in lines] == [a["label"] for a in answers]
+    monkeypatch.setattr("keel.stages.embed.GROUP_SIZE", size)
+    result = embed(str(finished_run), str(file), str(tmp_path / "v.npy"))
+    vectors = np.load(tmp_path / "v.npy")
+    assert vectors.shape == (30, result["width"])
+    from keel import load
+
+    texts = [line.split("\t")[0] for line in file.read_text().splitlines()[1:]]
+    assert np.abs(vectors - load(finished_run).embed(texts)).max() < 1e-5
+
+
+def test_a_bad_row_at_the_end_is_told_before_the_first_answer(
+    keel: Command, one_line: Callable[..., str], classifier: Path, tmp_path: Path
+) -> None:
+    file = table(tmp_path / "a.tsv", rows=3000, words=2)
+    with file.open("a") as lines:
+        lines.write("\tgull\n")
+    assert "a.tsv, line 3002: empty text (1 such rows in all)" in one_line(keel("predict", classifier, "--file", file))
