@@ -204,13 +204,14 @@ def resume_here() -> Callable[[list[str], Path], None]:
 
 @pytest.fixture(scope="session")
 def fingerprints() -> Callable[[Path], tuple[str, str]]:
-    """SHA-256 of a finished run's weights and of its last checkpoint's optimizer state."""
+    """SHA-256 of a finished run's weights, which are those of a checkpoint, and of the last one's optimizer state."""
     from keel.files.folders import sha256
 
     def of(out: Path) -> tuple[str, str]:
-        last = max((out / "checkpoints").glob("step-*"))
-        assert sha256(last / "model.safetensors") == sha256(out / "model.safetensors")
-        return sha256(out / "model.safetensors"), sha256(last / "state.safetensors")
+        saved = sorted((out / "checkpoints").glob("step-*"))
+        weights = sha256(out / "model.safetensors")
+        assert weights in [sha256(path / "model.safetensors") for path in saved]
+        return weights, sha256(saved[-1] / "state.safetensors")
 
     return of
 

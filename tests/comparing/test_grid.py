@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,12 @@ from pathlib import Path
 import pytest
 
 import keel
+from keel.cli.main import run
+from keel.comparing import grid
 from keel.comparing.grid import SEARCH, search
+from keel.files.folders import sha256, verify_folder
 from keel.finetuning.results import RESULT
+from keel.stages.evaluate import evaluate
 
 Labelled = Callable[[str, int, int], Path]
 
@@ -44,13 +49,56 @@ def test_a_grid_with_seeds(finished_run: Path, labelled: Labelled, tmp_path: Pat
     assert json.loads((out / SEARCH).read_text())["best"]["settings"] == good["settings"]
 
 
+def test_the_command_keeps_the_best_run_of_the_best_setting(
+    finished_run: Path, labelled: Labelled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--grid, narrowed by --try to two learning rates: every figure of the printed table is measured once more, from
+    the saved models; the folder holds, byte for byte, the best run of the setting with the highest mean."""
+    out, dev = tmp_path / "best", labelled("classify", 2, 40)
+    words = ["finetune", str(finished_run), "classify", "--train", str(labelled("classify", 1, 160)), "--dev", str(dev)]
+    words += ["--out", str(out), "--seeds", "2", "--quiet", "--set", "training.precision=fp32", "--length", "32"]
+    words += ["--grid", "--try", "training.batch_size=16", "--try", "training.epochs=2"]
+    assert run([*words, "--try", "training.learning_rate=1e-9,1e-3"]) == 0
+    rows = re.findall(r"^training\.batch_size=16\s+(\S+)\s+(\S+)", printed := capsys.readouterr().out, re.MULTILINE)
+    found = {place.name: evaluate(str(place), str(dev)) for place in sorted((out / "runs").iterdir())}
+    assert list(found) == [f"{setting:02d}-seed-{seed}" for setting in (1, 2) for seed in (1, 2)]
+    scores = [found[name]["accuracy"] for name in found]
+    settings = [scores[:2], scores[2:]]
+    assert len(set(scores)) > 2 and all(found[name]["examples"] == 40 for name in found)
+    means = [statistics.fmean(of) for of in settings]
+    assert [tuple(map(float, row)) for row in rows] == [
+        pytest.approx((mean, statistics.stdev(of)), rel=1e-3) for mean, of in zip(means, settings, strict=True)
+    ], printed
+    assert means[1] > means[0] + 0.1, "the second setting is the better one"
+    assert re.search(r"best\s+training\.batch_size=16\s.*training\.learning_rate=1e-3", printed, re.DOTALL)
+    weights = {name: sha256(out / "runs" / name / "model.safetensors") for name in found}
+    assert len(set(weights.values())) == 4
+    best = max(list(found)[2:], key=lambda name: found[name]["accuracy"])
+    assert sha256(out / "model.safetensors") == weights[best]
+    assert verify_folder(out) == verify_folder(out / "runs" / best)
+    assert evaluate(str(out), str(dev))["accuracy"] == found[best]["accuracy"] == max(scores[2:])
+
+
+def test_the_mean_decides_and_not_the_luckiest_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Scores 0.9 and 0.1 against 0.6 and 0.7: the second setting is chosen, and its better run adopted."""
+    scores = {"01-seed-1": 0.9, "01-seed-2": 0.1, "02-seed-1": 0.6, "02-seed-2": 0.7}
+
+    def instead(_: str, __: str, place: Path, *___: object) -> dict[str, object]:
+        place.mkdir(parents=True)
+        (place / "model.safetensors").write_text(place.name)
+        score = scores[place.name]
+        return {"primary_metric": "f1", "f1": score, "learned_nothing": False, "seconds": 1, "run": str(place)}
+
+    monkeypatch.setattr(grid, "_one_run", instead)
+    result = search("m", "tag", out=str(tmp_path / "o"), tries=["training.epochs=1,2"], seeds=2, train="t")
+    assert result["best"]["settings"] == "training.epochs=2" and result["best"]["mean"] == pytest.approx(0.65)
+    assert (tmp_path / "o" / "model.safetensors").read_text() == "02-seed-2"
+
+
 def test_the_option_grid_tries_what_is_recommended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Devlin et al. 2019, appendix A.3: batches of 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4 epochs."""
-    from keel.cli.main import run
-    from keel.comparing import grid
-
     asked: list[list[str]] = []
     monkeypatch.setattr(grid, "search", lambda *_, tries, **__: asked.append(tries) or {"settings": []})
     words = ["finetune", "m", "classify", "--train", "t.tsv", "--out", "o", "--grid", "--json"]

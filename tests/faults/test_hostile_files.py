@@ -1,4 +1,4 @@
-"""Hostile and damaged files: each opening gives a value or one line, quickly; never a traceback.
+"""Hostile and damaged files: each opening gives a value or one line, quickly and in little memory; never a traceback.
 
 KEEL_FUZZ is the number of mutations of each kind of file.
 """
@@ -9,8 +9,10 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import struct
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,17 +23,25 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from keel import machine
-from keel.errors import UserError
+from keel.errors import UserError, separate
 from keel.files.folders import MANIFEST, verify_folder
 from keel.hugging_face.folder import load_model
 from keel.recipe import load, load_any
+from keel.text.conll import read_conll
+from keel.text.labelled import LabelledData
+from keel.text.parallel import read_pairs
+from keel.text.spans import read_spans
+from keel.text.squad import read_squad
+from keel.text.tables import read_table
 from keel.tokenizers.byte_bpe import ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.wordpiece import WordPiece
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
 MUTATIONS = int(os.environ.get("KEEL_FUZZ", "150"))
 SECONDS = 1.0  # of CPU time for one case
+MEGABYTES = 300  # of memory for one case
 DEEP: Any = json.loads("[" * 200 + "]" * 200)
 VALUES: list[Any] = [
     None,
@@ -58,9 +68,19 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 TEXT = "The old captain watches 7 lanterns, 老船长 [MASK]"
 
 
+def memory(key: str) -> float:
+    """Of this process, in megabytes: VmRSS now, VmHWM the most since the last reset; 0 where there is no /proc."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.is_file() else []
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(key)), 0.0)
+
+
 def opens(what: Callable[[], Any]) -> str:
     """Empty if the call returns; else the one line that it raises."""
-    began = time.process_time()
+    reset = Path("/proc/self/clear_refs")
+    if reset.is_file():
+        reset.write_text("5")  # VmHWM begins anew
+    before, began = memory("VmRSS"), time.process_time()
     message = ""
     try:
         what()
@@ -69,6 +89,8 @@ def opens(what: Callable[[], Any]) -> str:
         assert message and "\n" not in message and len(message) < 2000, message[:2000]
     took = time.process_time() - began
     assert took < SECONDS, f"{took:.1f} s: {message[:300]}"
+    more = memory("VmHWM") - before
+    assert more < MEGABYTES, f"{more:.0f} MB: {message[:300]}"
     return message
 
 
@@ -167,6 +189,45 @@ def test_manifest_json(tokenizer_path: Path, tmp_path: Path) -> None:
     fuzz(folder / MANIFEST, mutate, lambda: verify_folder(folder))
 
 
+TABLE = "text\tlabel\nthe old captain\tgood\n老船长 watches\tbad\nseven lanterns\tgood\n"
+LABELLED: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "a.tsv": (TABLE, lambda path: read_table(path, {"text": "text", "label": "label"})),
+    "a.csv": (TABLE.replace("\t", ","), lambda path: read_table(path, {"text": "text", "label": "label"})),
+    "a.jsonl": (
+        '{"text": "the old captain", "label": [[4, 7, "AGE"]]}\n' * 3,
+        lambda path: read_spans(path),
+    ),
+    "a.conll": ("the O\nold B-AGE\n\n老 B-AGE\n船 O\n\n", lambda path: read_conll(path)),
+    "a.conllu": ("# text = a\n1\ta\ta\tDET\t_\t_\t0\troot\t_\t_\n\n" * 2, lambda path: read_conll(path)),
+    "a.json": (
+        json.dumps(
+            {
+                "data": [
+                    {
+                        "paragraphs": [
+                            {
+                                "context": "老 captain",
+                                "qas": [{"id": "1", "question": "?", "answers": [{"text": "老", "answer_start": 0}]}],
+                            }
+                        ]
+                    }
+                ]
+            }
+        ),
+        lambda path: read_squad(path),
+    ),
+    "a.en": ("a\nb\nc\n", lambda path: read_pairs(f"{path},{path}", LabelledData(), True)),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_labelled_files(name: str, tmp_path: Path) -> None:
+    text, read = LABELLED[name]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    mutation = mutate if name == "a.json" else mutate_bytes
+    fuzz(tmp_path / name, mutation, lambda: separate(read(tmp_path / name)))
+
+
 def test_recipe(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(json.dumps(load_any("bert-tiny").model_dump(mode="json")))  # JSON is YAML
@@ -224,12 +285,69 @@ def test_tensors_that_are_no_weights(model: Path, tmp_path: Path, kind: torch.dt
     assert name in message and "stored as" in message
 
 
-def test_a_catastrophic_regex_is_one_line(tmp_path: Path) -> None:
-    ByteBpe.train([TEXT] * 3, 300).save(tmp_path)
-    content = json.loads((tmp_path / "tokenizer.json").read_text())
-    pattern = {"type": "Split", "pattern": {"Regex": "(a|aa)+$b|(a+)+c"}, "behavior": "Isolated", "invert": False}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content | {"pre_tokenizer": pattern}))
-    opens(lambda: open_tokenizer(tmp_path).encode(["a" * 60 + "d"]))
+# Known catastrophic patterns, each with a text for which a backtracking matcher needs exponentially many steps (of
+# `trailing`: quadratically many), deep recursion or a deep stack.
+REGEXES: dict[str, tuple[str, str]] = {
+    "nested": ("(a+)+$", "a" * 5000 + "!"),
+    "anchored": ("^(a+)+$", "a" * 40 + "!"),
+    "overlapping": ("(a|aa)+$", "a" * 60 + "!"),
+    "alternatives": ("(a|aa)+$b|(a+)+c", "a" * 60 + "d"),
+    "words": ("^(([a-z])+.)+[A-Z]([a-z])+$", "a" * 60),
+    "lookahead": ("(?=(a+)+$)b", "a" * 60 + "!"),
+    "address": (r"^([a-zA-Z0-9])(([\-.]|[_]+)?([a-zA-Z0-9]+))*(@){1}[a-z0-9]+[.]{1}", "a" * 60 + "!"),
+    "star-of-star": ("(.*)*x$|(x+x+)+y", "x" * 60),
+    "back-reference": (r"(a*)*\1b", "a" * 60),
+    "repetitions": ("(((a{1,1000}){1,1000}){1,1000})", "a" * 60),
+    "stack": ("(?:(a)|(b))*c", "ab" * 500_000),
+    "calls": (r"(?<p>\((?:[^()]|\g<p>)*\))", "(" * 200_000),
+    "trailing": (r"\s+$", "\t" * 10_000 + "a"),
+    "endless": (r"(?<p>a|\g<p>a)*b", "a" * 60),
+    "deep": ("(" * 5000 + "a" + ")" * 5000, "aaa"),
+}
+PANIC = re.compile(  # as Rust's hook reports one on stderr, before Keel can catch it
+    r"\nthread '[^']*'.* panicked at \S+\n.*\nnote: run with `RUST_BACKTRACE=1` .*\n", re.ASCII
+)
+
+
+def with_regex(folder: Path, pattern: str, nested: bool) -> Path:
+    """A byte-level BPE tokenizer, not from Keel, that splits texts by this pattern (and then as usual, if nested)."""
+    ByteBpe.train([TEXT] * 3, 300).save(folder)
+    (folder / "tokenizer_config.json").write_text("{}")  # without `made_by`, a manifest is not missed
+    content = json.loads((folder / "tokenizer.json").read_text())
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    both = {"type": "Sequence", "pretokenizers": [split, content["pre_tokenizer"]]}
+    (folder / "tokenizer.json").write_text(json.dumps(content | {"pre_tokenizer": both if nested else split}))
+    return folder
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "in-a-sequence"])
+@pytest.mark.parametrize("name", REGEXES)
+def test_a_catastrophic_regex_is_one_line(name: str, nested: bool, keel: Command, tmp_path: Path) -> None:
+    """Opened, and used on the text that hurts, by the real command: an answer, or one line and exit code 2."""
+    pattern, text = REGEXES[name]
+    folder, file = with_regex(tmp_path / "tokenizer", pattern, nested), tmp_path / "text.txt"
+    file.write_text(text)
+    environment = {**os.environ, "RUST_BACKTRACE": "0"}
+    done = keel("tokenizer", "inspect", folder, file, "--json", timeout=20, env=environment)
+    said = PANIC.sub("", done.stderr)
+    if done.returncode == 0:
+        assert json.loads(done.stdout)["tokens"] > 0 and not done.stderr
+        return
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(said.splitlines()) == 1 and said.startswith("keel: ") and len(said) < 1000, done.stderr
+    assert "the tokenizers library rejects it (" in said and "Traceback" not in said
+    assert len(PANIC.findall(done.stderr)) <= 1, done.stderr
+
+
+def test_a_catastrophic_regex_still_splits_ordinary_text(tmp_path: Path) -> None:
+    """The refusal is of the text that hurts, not of the pattern: the same tokenizer goes on with other texts."""
+    pattern, text = REGEXES["nested"]
+    tokenizer = open_tokenizer(with_regex(tmp_path, pattern, nested=True))
+    before = tokenizer.encode([TEXT])[0].tolist()
+    assert tokenizer.decode(before).strip() == TEXT
+    assert "retry-limit-in-match" in opens(lambda: tokenizer.encode([TEXT, text]))
+    assert "retry-limit-in-match" in opens(lambda: tokenizer.encode_with_offsets(text))
+    assert tokenizer.encode([TEXT])[0].tolist() == before
 
 
 def test_words_of_any_length_are_bounded_in_a_tokenizer(tokenizer_path: Path, tmp_path: Path) -> None:

@@ -172,3 +172,16 @@ def test_resuming_something_else(
     """Another model, or another corpus, under the same folder is refused, not silently mixed."""
     line = refused(*pretrain, "--out", finished_run, "--resume", "--set", "model.backbone.layers=2", "--quiet")
     assert str(finished_run) in line and "recipe" in line
+
+
+def test_a_strategy_for_long_texts_that_the_task_does_not_have(
+    refused: Callable[..., str], finished_run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.conll").write_text("the O\nkeel B-SHIP\n\na O\nmast B-PART\n\n" * 4)
+    tune = ["finetune", finished_run, "tag", "--train", tmp_path / "train.conll", "--out", tmp_path / "tagger"]
+    assert "--long tail: the task tag has windows only; omit --long" in refused(*tune, "--long", "tail", "--quiet")
+    assert not (tmp_path / "tagger").exists()
+    assert run([str(part) for part in [*tune, "--long", "windows", "--quiet", "--set", "data.length=24"]]) == 0
+    wrong = ["evaluate", tmp_path / "tagger", "--data", tmp_path / "train.conll"]
+    assert "--long head: the task tag has windows only" in refused(*wrong, "--long", "head")
+    assert "choose one of head, tail, head-tail, windows" in refused(*wrong, "--long", "middle")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import io
+import random
 import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from keel.errors import UserError
 from keel.tokenizers.folder import open_tokenizer
-from keel.tokenizers.unigram import Unigram
+from keel.tokenizers.unigram import ROLES, Unigram
 
 SENTENCES = [
     "the old captain watches the keel at dawn",
@@ -59,6 +60,33 @@ def test_ids_equal_those_of_sentencepiece(trained: tuple[Unigram, Any], words: l
     ours, theirs = trained
     text = " ".join(words)
     assert ours.encode([text])[0].tolist() == theirs.encode(prepared(text))
+
+
+# Latin, Greek, Cyrillic, symbols and Chinese. Marks other than accents are left out: the tokenizers library also strips
+# vowel signs (Mc), and knows another version of Unicode.
+SCRIPTS = [(0x21, 0x52F), (0x2010, 0x2BFF), (0x4E00, 0x9FFF)]
+LETTERS = st.one_of(
+    *(st.characters(min_codepoint=a, max_codepoint=b, exclude_categories=["C", "Z", "M"]) for a, b in SCRIPTS),
+    st.sampled_from("abcdeors ()-'`\u0301\u0327 "),
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.text(LETTERS, max_size=40))
+def test_any_text_has_the_ids_of_sentencepiece(trained: tuple[Unigram, Any], text: str) -> None:
+    ours, theirs = trained
+    assume(not any(token.lower() in prepared(text) for token in ROLES.values()))  # texts may spell special tokens
+    assert ours.encode([text])[0].tolist() == theirs.encode(prepared(text))
+
+
+def test_thousands_of_words_have_the_ids_of_sentencepiece(trained: tuple[Unigram, Any]) -> None:
+    """Words that the model was not trained on, of its letters, in all cases and with signs."""
+    ours, theirs = trained
+    source = random.Random(1)
+    letters = "".join(SENTENCES[:5]).replace(" ", "") + "QÉ9"
+    words = ["".join(source.choices(letters, k=source.randint(1, 14))) for _ in range(4000)]
+    texts = [" ".join(words[n : n + 8]) for n in range(0, len(words), 8)]
+    assert [row.tolist() for row in ours.encode(texts)] == [theirs.encode(prepared(text)) for text in texts]
 
 
 def test_special_tokens_and_decoding(trained: tuple[Unigram, Any], tmp_path: Path) -> None:

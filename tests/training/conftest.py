@@ -12,8 +12,9 @@ import torch
 from keel import recipe as recipes
 from keel.learner.build import fresh_learner
 from keel.pretraining.data import open_data
-from keel.training.loop import Run, State
+from keel.training.loop import Run
 from keel.training.optimizer import make_optimizer
+from keel.training.state import State
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ import torch
 
 from keel.errors import UserError
 from keel.training import loop
-from keel.training.loop import Run, State, Timer, train
+from keel.training.loop import Run, Timer, train
 from keel.training.optimizer import optimizer_tensors, restore_optimizer
+from keel.training.state import State
 from keel.values import Rows
 
 MakeRun = Callable[..., Run]

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from keel.training import loop
-from keel.training.loop import Run, State, train
+from keel.training.loop import Run, train
+from keel.training.state import State
 
 NO_DROPOUT = ("model.backbone.dropout=0", "model.backbone.attention_dropout=0")
 MakeRun = Callable[..., Run]

@@ -31,7 +31,7 @@ from typing import Any
 from keel import recipe as recipes
 from keel.comparing.jobs import Finetuning, Machine, Pretraining, model_figures, run_jobs
 from keel.comparing.lineage_page import write_page
-from keel.comparing.lineage_plan import WAYS, LineagePlan, Member
+from keel.comparing.lineage_plan import TIMED_EXAMPLES, WAYS, LineagePlan, Member
 from keel.comparing.recipes import RESULTS, begin_comparison, primary_scores, sources, spread
 from keel.comparing.tasks import LabelledTask, check_tasks, owner_of
 from keel.corpus.store import Corpus
@@ -191,13 +191,14 @@ class Use:
         return found | ({"cost": json.loads(self.cost_file.read_text("utf-8"))} if self.cost_file.is_file() else {})
 
     def measure_cost(self, machine: Machine, say: Callable[[str], None]) -> None:
-        """Measures texts per second and peak memory of a process that predicts the development data."""
+        """Measures texts per second and peak memory of a process that predicts the development data. The model is a
+        stand-in of the same shape, hardly trained: those of the comparison are not kept."""
         if self.cost_file.is_file():
             return
         say(f"{self.task.name}, {self.way}, cost of predictions: {self.member}")
         kept = self.place / "kept"
         shutil.rmtree(kept, ignore_errors=True)
-        given = [*self.task.overrides, "training.examples=64", "training.epochs=1"]
+        given = [*self.task.overrides, f"training.examples={TIMED_EXAMPLES}", "training.epochs=1"]
         task, each = self.task, machine.of_each()
         finetune(self.model, task.kind, train=task.train, dev=task.dev, out=str(kept), overrides=given, **each)
         options = [machine.device, str(machine.threads or default_threads())]

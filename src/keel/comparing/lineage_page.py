@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from keel.comparing.lineage_plan import LineagePlan
+from keel.comparing.lineage_plan import TIMED_EXAMPLES, LineagePlan
 from keel.comparing.recipes import shown, spread
 from keel.report_tables import Table
 from keel.reporting.report import write_comparison
@@ -59,7 +59,8 @@ def write_page(folder: Path, plan: LineagePlan, result: dict[str, Any]) -> None:
             if {"cost", "all"} <= found.get(way, {}).keys()
         ],
         "task seconds: fine-tuning on all examples, median over the seeds. Predictions per second and peak memory: a "
-        "fresh process on the development data. All on this machine.",
+        f"fresh process on the development data, with a model of the same shape, fine-tuned on {TIMED_EXAMPLES} "
+        "examples only: the models of the table above are not kept. All on this machine.",
     )
     tables = [table, cost, *_label_tables(plan, runs)]
     write_comparison(folder, f"Lineage of {len(plan.members)} members", _charts(plan, runs), tables, _facts(plan))

@@ -21,6 +21,7 @@ FEATURES = (
     "training.learning_rate=1e-3",
     "training.epochs=8",  # the BiLSTM starts from fresh weights
 )
+TIMED_EXAMPLES = 64  # that the model whose predictions are timed is fine-tuned on
 WAYS = {"features": FEATURES, "tuned": ()}
 
 

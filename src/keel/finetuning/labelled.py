@@ -114,6 +114,15 @@ def say_oddities(notes: Sequence[str], rejected: Sequence[Rejected], count: int,
         say(f"skipped: {count:,} rows in all")
 
 
+def check_strategy(task: Task, strategy: str) -> None:
+    """Raises if the task has no such strategy for long texts."""
+    known, kind = task.needs.long, task.config.kind
+    if strategy not in known:
+        raise UserError(
+            f"--long {strategy}: the task {kind} has {', '.join(known)} only; omit --long, or choose {known[0]}"
+        )
+
+
 def files_of(path: str | None) -> list[str]:
     """One file, or the two of parallel texts."""
     return list(two_files(path) or [path]) if path else []

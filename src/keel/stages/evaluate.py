@@ -15,7 +15,7 @@ from typing import Any
 
 from keel.errors import Rejected, UserError
 from keel.files.folders import check_free, write_folder
-from keel.finetuning.labelled import say_oddities
+from keel.finetuning.labelled import check_strategy, say_oddities
 from keel.finetuning.results import answer_files
 from keel.inference.model import Model
 from keel.inference.tasks import answer_groups, open_task, survey
@@ -145,9 +145,7 @@ def _strategies(task: Task, long: str | None, report: Callable[[str], None] | No
     if long not in (*STRATEGIES, "all"):
         raise UserError(f"--long {long}: choose one of {', '.join(STRATEGIES)}, or all")
     if long != "all":
-        raise UserError(
-            f"--long {long}: the task {kind} has {', '.join(known)} only; omit --long, or choose {known[0]}"
-        )
+        check_strategy(task, long)
     if len(known) < len(STRATEGIES) and report:
         missing = ", ".join(name for name in STRATEGIES if name not in known)
         report(f"the task {kind} handles long texts by {', '.join(known)} only; {missing}: not available")

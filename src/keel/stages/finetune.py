@@ -22,7 +22,15 @@ from keel import recipe as recipes
 from keel.console import path_argument, shell_command
 from keel.errors import UserError
 from keel.finetuning.evaluator import Evaluator
-from keel.finetuning.labelled import LabelledData, Say, data_fingerprint, read_labelled, say_what_was_read, take_subset
+from keel.finetuning.labelled import (
+    LabelledData,
+    Say,
+    check_strategy,
+    data_fingerprint,
+    read_labelled,
+    say_what_was_read,
+    take_subset,
+)
 from keel.finetuning.results import answer_files, length_table, mix_tables, scores_by_label, write_result
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.inference.tasks import describe_truncation
@@ -39,9 +47,9 @@ from keel.recipe import TaskRecipe
 from keel.reporting.report import write_report
 from keel.tokenizers.folder import open_tokenizer
 from keel.training.example_stream import ExampleStream
-from keel.training.loop import State
 from keel.training.run import RunOptions, RunPlan, parameters, run
 from keel.training.run_folder import RunFolder
+from keel.training.state import Best, State
 from keel.values import Window
 
 
@@ -74,6 +82,8 @@ def finetune(
     loaded = _fresh(model, tokenizer, recipe) if tokenizer else _open(model, allow_pickle)
     recipe = _fit_length(recipe, loaded, say)
     kind, data = read_labelled(recipe, train, dev, strict)
+    if any(override.startswith("data.long.strategy=") for override in overrides):  # a recipe file may list the default
+        check_strategy(kind, recipe.data.long.strategy)
     data = take_subset(data, recipe.training.examples)
     recipe = recipe.model_copy(
         update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(data.train))}
@@ -83,9 +93,22 @@ def finetune(
     again = _resume_command(model, train, dev, out, device, allow_pickle, tokenizer)
     plan = _plan(recipe, work, model, data_fingerprint(model, train, dev, tokenizer), again)
     state, folder, facts = run(plan, options)
+    if state.best and state.best.step != state.step:
+        _restore_best(work, folder, state.best, say)
     result = _write_results(work, recipe, model, out, state, {"settings": list(overrides), "data": plan.data}, say)
-    folder.finish(facts)
+    folder.finish(facts, state.best.step if state.best else None)
     return result
+
+
+def _restore_best(work: _Work, folder: RunFolder, best: Best, say: Say) -> None:
+    """Loads the weights with the best score, and evaluates them again: answers and report are those of the result."""
+    last = work.evaluator.last
+    work.learner.load_state_dict(load_model(folder.checkpoint(best.step)).learner.state_dict())
+    work.evaluator.figures()
+    say(
+        f"the model of step {best.step:,} is kept: {last.primary} {best.score:.4f} on the development data, the last "
+        f"one {last.metrics[last.primary]:.4f} (training.keep_best=false keeps the last)"
+    )
 
 
 class _Work:
@@ -133,6 +156,8 @@ def _plan(recipe: TaskRecipe, work: _Work, model: str, data: str, resume_command
         settings=settings,
         source=ExampleStream(work.windows, settings, evaluator.task.needs),
         evaluate=evaluator.figures,
+        score=(lambda figures: figures[f"{recipe.task.kind}.{evaluator.last.primary}"]) if settings.keep_best else None,
+        patience=settings.patience,
         data=data,
         recipe_yaml=recipe.to_yaml(),
         same_recipe=lambda path: _same(recipe, path),
@@ -157,6 +182,7 @@ def _write_results(
     result = {
         "out": out,
         "steps": state.step,
+        **({"best_step": state.best.step} if state.best else {}),
         "seconds": round(state.elapsed, 1),
         "examples": len(data.train),
         "dev_examples": len(data.dev),

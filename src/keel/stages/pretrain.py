@@ -35,6 +35,7 @@ from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
 from keel.training.run import RunOptions, RunPlan, last_evaluation, parameters, run
 from keel.training.run_folder import RunFolder
+from keel.training.state import State
 
 
 def pretrain(
@@ -191,7 +192,7 @@ def _card(recipe: Recipe, data: Data) -> str:
     )
 
 
-def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: loop.State) -> dict[str, Any]:
+def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: State) -> dict[str, Any]:
     return {
         "title": f"Pretraining {recipe.name}",
         "recipe": recipe.name,

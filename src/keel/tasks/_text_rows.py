@@ -91,19 +91,17 @@ def _encode(examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[
 
 
 def _fit(parts: list[np.ndarray], data: LabelledData, room: int) -> list[list[np.ndarray]]:
-    """The parts of each row. Of two texts the longer is truncated first; windows slide over the second text."""
-    if len(parts) == 1:
-        return [[parts[0][kept]] for kept in data.long.places(len(parts[0]), room)]
-    first, second = share_room(len(parts[0]), len(parts[1]), room)
-    a = parts[0][data.long.places(len(parts[0]), first)[0]]
-    return [[a, parts[1][kept]] for kept in data.long.places(len(parts[1]), second)]
+    """The parts of each row. Of two texts the longer is truncated first; windows slide over both at the same time, so
+    that every token of either is in a row, and there are as many rows as the longer text needs."""
+    rooms = (room,) if len(parts) == 1 else share_room(len(parts[0]), len(parts[1]), room)
+    windows = [data.long.places(len(part), space) for part, space in zip(parts, rooms, strict=True)]
+    rows = max(map(len, windows))
+    return [
+        [part[own[row * len(own) // rows]] for part, own in zip(parts, windows, strict=True)] for row in range(rows)
+    ]
 
 
 def _kept(parts: list[np.ndarray], data: LabelledData, room: int) -> int:
     """How many tokens are in at least one row."""
-    if data.long.strategy != "windows":
-        return min(sum(map(len, parts)), room)
-    if len(parts) == 1:
-        return len(parts[0])
-    first, _ = share_room(len(parts[0]), len(parts[1]), room)
-    return min(len(parts[0]), first) + len(parts[1])
+    length = sum(map(len, parts))
+    return length if data.long.strategy == "windows" else min(length, room)

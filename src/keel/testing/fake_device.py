@@ -41,6 +41,7 @@ from keel.testing.small import TOKENIZER, fitting, rows_for, small_config, small
 from keel.testing.task_variants import variants_of
 from keel.training import loop
 from keel.training.settings import TrainingSettings
+from keel.training.state import State
 from keel.values import Rows
 
 KIND = "fakegpu"
@@ -98,7 +99,7 @@ def loop_trial(mode: FakeTensorMode, backbone: str, objectives: Sequence[str]) -
             tokenizer=TOKENIZER,
             source=lambda progress, cursors: (parts, cursors),
             settings=TrainingSettings(parallel_micro_batches=2),  # has an effect only on a CPU
-            state=loop.State(),
+            state=State(),
             device=DEVICE,
             precision="fp32",
             evaluate=dict,
@@ -109,7 +110,7 @@ def loop_trial(mode: FakeTensorMode, backbone: str, objectives: Sequence[str]) -
         done: list[int] = []
         learner.register_forward_hook(lambda *_: done.append(1))
         with contextlib.suppress(*SYNCHRONISES):  # for the metrics
-            loop._gradients(run, loop.State(), 0.0)
+            loop._gradients(run, State(), 0.0)
         assert len(done) == len(parts), f"synchronises after micro-batch {len(done)} of {len(parts)}"
         idle = [key for key, p in learner.named_parameters() if p.requires_grad and p.grad is None]
         assert not idle, f"synchronises before the backward pass is done: no gradient for {idle[0]}"

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.corpus.stream import Cursor
 from keel.errors import UserError
 from keel.interfaces import Tokenizer
 from keel.layers.dropout import seeded_dropout
@@ -35,21 +34,11 @@ from keel.training.micro_batches import add_gradients
 from keel.training.precision import autocast
 from keel.training.schedules import learning_rate
 from keel.training.settings import TrainingSettings, seconds
+from keel.training.state import Cursors, State
 from keel.training.stopping import Interrupted, StopRequest
 from keel.values import Batch, Rows, Score
 
 HOPELESS = 50  # steps in a row without a finite loss
-Cursors = dict[str, Cursor]
-
-
-@dataclass(frozen=True)
-class State:
-    """The progress of a run: all that is needed to resume it, besides the weights and the optimizer state."""
-
-    step: int = 0
-    tokens: int = 0
-    elapsed: float = 0.0
-    cursors: Cursors = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -70,6 +59,8 @@ class Run:
     save: Callable[[State], object]
     log: Callable[[dict[str, Any]], None]
     show: Callable[[dict[str, Any]], None]  # each step, for the progress bar
+    score: Callable[[dict[str, float]], float] | None = None  # of an evaluation; None: the last model is the result
+    patience: int | None = None  # evaluations without a better score, after which the run ends
     began: float = field(default_factory=time.monotonic)  # when the budget's clock started
 
 
@@ -137,7 +128,9 @@ def train(run: Run) -> tuple[State, bool]:
     """Trains to the end, or until a stop is requested, and saves the state. Returns it, and whether it was stopped."""
     timer, means, saver, state = Timer(run), RunningMeans(), Saver(run), run.state
     with StopRequest().listening() as stop:
-        while not stop.asked and not timer.finished(state.step):
+        if _evaluation_due(run, state) and state.evaluated < state.step and not timer.finished(state.step):
+            state = _evaluate(run, stop, state, timer.progress(state.step)) or state  # it was interrupted
+        while not stop.asked and not _finished(run, timer, state):
             progress, began = timer.progress(state.step), time.monotonic()
             rate = learning_rate(run.settings, progress)
             if run.learner.updates_itself:
@@ -153,7 +146,10 @@ def train(run: Run) -> tuple[State, bool]:
                 run.optimizer.zero_grad(set_to_none=True)
             means.add(measured)
             timer.note_step(time.monotonic() - began, measured.tokens)
-            state = State(state.step + 1, state.tokens + measured.tokens, timer.elapsed(), measured.cursors)
+            tokens = state.tokens + measured.tokens
+            state = replace(
+                state, step=state.step + 1, tokens=tokens, elapsed=timer.elapsed(), cursors=measured.cursors
+            )
             line = _line(state, progress) | {
                 "learning_rate": rate,
                 "tokens_per_second": round(timer.tokens_per_second, 1),
@@ -164,29 +160,46 @@ def train(run: Run) -> tuple[State, bool]:
                 means = RunningMeans(means.failures)
             if means.failures >= HOPELESS:
                 raise _hopeless(state)
-            if state.step % run.settings.evaluate_steps == 0 and timer.has_time_to_evaluate(state.step):
+            if _evaluation_due(run, state) and timer.has_time_to_evaluate(state.step):
                 before = timer.elapsed()
-                _evaluate(run, stop, state, progress)
+                state = _evaluate(run, stop, state, progress) or state
                 timer.evaluation_seconds = timer.elapsed() - before
-            if saver.due(state) and not timer.finished(state.step):  # the last save comes after the last evaluation
+            is_best = state.best is not None and state.best.step == state.step
+            if (saver.due(state) or is_best) and not timer.finished(state.step):  # the last save follows the evaluation
                 timer.saving_seconds = saver.save(state)
-        stopped = not timer.finished(state.step)
+        stopped = not _finished(run, timer, state)
         if not stopped:
-            stopped = not _evaluate(run, stop, state, 1.0)
-            state = replace(state, elapsed=timer.elapsed())
+            evaluated = _evaluate(run, stop, state, 1.0)
+            stopped = evaluated is None
+            state = replace(evaluated or state, elapsed=timer.elapsed())
         saver.save(state, ended=not stopped)
     return state, stopped
 
 
-def _evaluate(run: Run, stop: StopRequest, state: State, progress: float) -> bool:
-    """Logs the held-out metrics; False: interrupted. Evaluating a large model takes too long to wait for."""
+def _finished(run: Run, timer: Timer, state: State) -> bool:
+    """Whether the last step is done, or the score has not increased for as long as the recipe waits."""
+    patience, best = run.patience, state.best
+    return timer.finished(state.step) or (patience is not None and best is not None and best.waited >= patience)
+
+
+def _advanced(state: State, measured: Measured, elapsed: float) -> State:
+    tokens = state.tokens + measured.tokens
+    return replace(state, step=state.step + 1, tokens=tokens, elapsed=elapsed, cursors=measured.cursors)
+
+
+def _evaluation_due(run: Run, state: State) -> bool:
+    return state.step > 0 and state.step % run.settings.evaluate_steps == 0
+
+
+def _evaluate(run: Run, stop: StopRequest, state: State, progress: float) -> State | None:
+    """Logs the held-out metrics; None: interrupted. Evaluating a large model takes too long to wait for."""
     try:
         with stop.interruptible():
             figures = run.evaluate()
     except Interrupted:
-        return False
+        return None
     run.log({"kind": "evaluation", **_line(state, progress), **figures})
-    return True
+    return state.after_evaluation(run.score(figures) if run.score else None)
 
 
 class Saver:

@@ -31,6 +31,7 @@ from keel.training.precision import choose_precision
 from keel.training.progress import TrainingProgress
 from keel.training.run_folder import Checkpoint, RunFolder
 from keel.training.settings import TrainingSettings
+from keel.training.state import Cursors, State
 from keel.values import Rows
 
 
@@ -42,7 +43,7 @@ class RunPlan:
     learner: Learner
     tokenizer: LibraryTokenizer
     settings: TrainingSettings
-    source: Callable[[float, loop.Cursors], tuple[list[Rows], loop.Cursors]]
+    source: Callable[[float, Cursors], tuple[list[Rows], Cursors]]
     evaluate: Callable[[], dict[str, float]]
     data: str  # fingerprint of the training data
     recipe_yaml: str
@@ -50,6 +51,8 @@ class RunPlan:
     card: str
     opening: str
     resume_command: str
+    score: Callable[[dict[str, float]], float] | None = None  # of an evaluation, if the best model is kept
+    patience: int | None = None  # evaluations without a better score, after which the run ends
     scales: Mapping[nn.Parameter, float] = field(default_factory=dict)
     setup: Callable[[], TaskSetup | None] = lambda: None
 
@@ -70,18 +73,18 @@ class RunOptions:
             check_threads(self.threads)
 
 
-def run(plan: RunPlan, options: RunOptions) -> tuple[loop.State, RunFolder, dict[str, Any]]:
+def run(plan: RunPlan, options: RunOptions) -> tuple[State, RunFolder, dict[str, Any]]:
     """Trains to the end. If a stop is requested, saves everything and raises `Stopped`."""
     folder = RunFolder(Path(options.out))
     with folder.locked(create=not options.resume):
         return _run(plan, folder, options)
 
 
-def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[loop.State, RunFolder, dict[str, Any]]:
+def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[State, RunFolder, dict[str, Any]]:
     learner, settings = plan.learner.to(options.device), plan.settings
     torch.set_num_threads(options.threads or default_threads())
     facts = _facts(plan, options)
-    state, path = loop.State(), None
+    state, path = State(), None
     if options.resume:
         path, state, facts = _find_checkpoint(folder, plan, facts, options.threads)
     else:
@@ -105,6 +108,8 @@ def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[loop.St
         device=options.device,
         precision=facts["precision"],
         evaluate=plan.evaluate,
+        score=plan.score,
+        patience=plan.patience,
         save=lambda state: folder.save(_checkpoint(plan, optimizer, state, made_by), settings.keep_checkpoints),
         log=lambda entry: _log(folder, progress, entry),
         show=progress.show,
@@ -131,9 +136,7 @@ def _facts(plan: RunPlan, options: RunOptions) -> dict[str, Any]:
     }
 
 
-def _checkpoint(
-    plan: RunPlan, optimizer: torch.optim.Optimizer, state: loop.State, made_by: dict[str, Any]
-) -> Checkpoint:
+def _checkpoint(plan: RunPlan, optimizer: torch.optim.Optimizer, state: State, made_by: dict[str, Any]) -> Checkpoint:
     return Checkpoint(
         learner=plan.learner,
         optimizer=optimizer,
@@ -156,7 +159,7 @@ def _log(folder: RunFolder, progress: TrainingProgress, entry: dict[str, Any]) -
 
 def _find_checkpoint(
     folder: RunFolder, plan: RunPlan, facts: dict[str, Any], threads: int | None
-) -> tuple[Path, loop.State, dict[str, Any]]:
+) -> tuple[Path, State, dict[str, Any]]:
     """The newest checkpoint, checked to belong to this run; and the facts that a resumed run keeps."""
     path, state, saved = folder.latest()
     if saved["data"] != facts["data"]:

@@ -11,8 +11,10 @@ Notable choices
   give byte-identical weights and optimizer states.
 - A checkpoint is never overwritten: if the final evaluation tunes the task (a threshold), a second one of the same step
   is written, `step-00001000-final`. Older ones are removed only after the new one is complete and on disk.
+- The checkpoint with the best score, where there is one, is kept besides the newest, and the finished model is linked
+  from it.
 - Other folders beside the checkpoints (`step-00001000.bak`) are neither read nor removed.
-- The finished model is linked, not copied, from its last checkpoint: finishing needs no disk space.
+- The finished model is linked, not copied, from its checkpoint: finishing needs no disk space.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from keel.hugging_face.folder import save_model
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
 from keel.tokenizers.library import LibraryTokenizer
-from keel.training.loop import State
 from keel.training.optimizer import optimizer_tensors
+from keel.training.state import Best, State
 
 BEGUN = ("checkpoints", "recipe.yaml", "metrics.jsonl", LOCK)  # what a run creates before its first checkpoint
 STEP = re.compile(r"step-\d{8}(-final)?")
@@ -72,6 +74,13 @@ class RunFolder:
     def steps(self) -> list[Path]:
         """Checkpoints, oldest first."""
         return sorted(p for p in self.checkpoints.glob("step-*") if STEP.fullmatch(p.name) and p.is_dir())
+
+    def checkpoint(self, step: int) -> Path:
+        """The last checkpoint of a step."""
+        saved = [path for path in self.steps() if path.name.startswith(f"step-{step:08d}")]
+        if not saved:
+            raise UserError(f"{self.checkpoints}: the checkpoint of step {step:,}, the best, is missing; put it back")
+        return saved[-1]
 
     @contextlib.contextmanager
     def locked(self, create: bool) -> Iterator[None]:
@@ -117,8 +126,10 @@ class RunFolder:
                 write_tensors(folder / "state.safetensors", state)
                 (folder / "run.json").write_text(json.dumps({**asdict(parts.state), **parts.facts}, indent=2))
                 (folder / "recipe.yaml").write_text(parts.recipe_yaml, encoding="utf-8")
+        best = parts.state.best
         for old in self.steps()[:-keep]:
-            shutil.rmtree(old)
+            if best is None or not old.name.startswith(f"step-{best.step:08d}"):
+                shutil.rmtree(old)
 
     def _check_finite(self, parts: Checkpoint, state: dict[str, torch.Tensor]) -> None:
         name = first_not_finite(parts.learner.state_dict()) or first_not_finite(state)
@@ -156,7 +167,15 @@ class RunFolder:
             raise UserError(f"{error}{self._offer(steps[:-1])}") from None
         facts = json.loads((steps[-1] / "run.json").read_text())
         cursors = {name: Cursor(**c) for name, c in facts.pop("cursors").items()}
-        state = State(facts.pop("step"), facts.pop("tokens"), facts.pop("elapsed"), cursors)
+        best = facts.pop("best", None)
+        state = State(
+            facts.pop("step"),
+            facts.pop("tokens"),
+            facts.pop("elapsed"),
+            cursors,
+            facts.pop("evaluated", 0),
+            Best(**best) if best else None,
+        )
         return steps[-1], state, facts
 
     def _offer(self, older: list[Path]) -> str:
@@ -180,12 +199,15 @@ class RunFolder:
         with self.metrics.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    def finish(self, facts: dict[str, Any]) -> None:
-        """Makes `out` itself the model folder. The manifest of an earlier end is kept until it is replaced: after a
-        crash in between, a mixture of both models fails its verification."""
+    def finish(self, facts: dict[str, Any], step: int | None = None) -> None:
+        """Makes `out` itself the model folder, from the checkpoint of this step; None: from the last.
+
+        The manifest of an earlier end is kept until it is replaced: after a crash in between, a mixture of both models
+        fails its verification."""
         folders.remove_temporary(self.out)
         earlier = folders.read_manifest(self.out)["files"] if (self.out / folders.MANIFEST).exists() else {}
-        for path in sorted(self.steps()[-1].iterdir()):
+        source = self.steps()[-1] if step is None else self.checkpoint(step)
+        for path in sorted(source.iterdir()):
             target = self.out / path.name
             if path.name == folders.MANIFEST or path.name in MODEL_FILES_ONLY_HERE:
                 continue

@@ -79,6 +79,16 @@ class FinetuneSettings(TrainingSettings):
     warmup: float = Field(0.1, ge=0, description="fraction of the run if below 1, else steps")
     beta2: float = Field(0.999, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
+    keep_best: bool = Field(True, description="the result is the evaluated model with the best score, not the last")
+    patience: int | None = Field(
+        None, ge=1, description="end after this many evaluations without a better score; needs keep_best"
+    )
+
+    @model_validator(mode="after")
+    def _patience_has_a_score(self) -> FinetuneSettings:
+        if self.patience is not None and not self.keep_best:
+            raise ValueError("training.patience waits for a better score, which needs training.keep_best=true")
+        return self
 
     def for_rows(self, examples: int) -> FinetuneSettings:
         """With the number of steps for this many examples, and an evaluation after each epoch."""

@@ -22,6 +22,9 @@ FreshTokenizer = Annotated[
 ]
 Length = Annotated[int | None, typer.Option(min=8, metavar="N", help="Maximum tokens in a row.")]
 Epochs = Annotated[float | None, typer.Option(metavar="N", help="Passes over the training data.")]
+Patience = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="End after N evaluations (epochs) without a better score.")
+]
 Grid = Annotated[
     bool,
     typer.Option("--grid", help="Search batch size 16/32, learning rate 5e-5/3e-5/2e-5, epochs 3/4; keep the best."),
@@ -48,6 +51,7 @@ def finetune(
     long: common.Long = None,
     length: Length = None,
     epochs: Epochs = None,
+    patience: Patience = None,
     grid: Grid = False,
     tries: Tries = None,
     seeds: Seeds = 1,
@@ -63,7 +67,7 @@ def finetune(
     """Fine-tunes a model on labelled data. Ctrl-C saves a checkpoint and prints the command that continues."""
     changes: dict[str, Any] = {"data.text": text, "data.pair": pair, "data.label": label}
     changes |= {"data.choices": choices or None, "data.long.strategy": long, "data.length": length}
-    changes |= {"training.epochs": epochs}
+    changes |= {"training.epochs": epochs, "training.patience": patience}
     options = {
         "train": train,
         "dev": dev,
