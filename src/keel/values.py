@@ -228,6 +228,7 @@ class Evaluation:
     primary: str  # the metric by which two runs are compared; larger is better
     constant: bool  # all answers are the same although the gold ones are not: nothing was learned
     details: Callable[[], list[Table | Plot]] = list  # for the report: scores by label, and the worst errors
+    f1_by_label: dict[str, float] = field(default_factory=dict)  # or by type of entity, if the task has them
 
 
 class Scorer(ABC):

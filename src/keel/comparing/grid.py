@@ -68,7 +68,7 @@ def search(
         rows.append(_summary(setting, found))
     best = max(rows, key=lambda row: (row["mean"] == row["mean"], row["mean"]))  # NaN is never the best
     _adopt(folder, Path(best["best_run"]))
-    result = {"out": out, "judged_by": best["judged_by"], "best": best, "settings": rows}
+    result = {"out": out, "primary_metric": best["primary_metric"], "best": best, "settings": rows}
     write_file(folder / SEARCH, json.dumps(result, indent=2))
     return result
 
@@ -111,7 +111,7 @@ def _summary(setting: list[str], found: list[dict[str, Any]]) -> dict[str, Any]:
     best = max(found, key=lambda run: (run[primary_metric] is not None, run[primary_metric] or 0.0))
     return {
         "settings": " ".join(setting) or "recipe defaults",
-        "judged_by": primary_metric,
+        "primary_metric": primary_metric,
         "mean": statistics.fmean(scores),
         "deviation": statistics.stdev(scores) if len(scores) > 1 else 0.0,
         "scores": scores,

@@ -16,7 +16,7 @@ from keel.errors import Rejected
 from keel.files.folders import replacing, write_file
 from keel.finetuning.labelled import REJECTED
 from keel.learner.learner import Learner
-from keel.report_tables import Plot, Table
+from keel.report_tables import Table
 from keel.values import Scorer, Window
 
 ANSWERS = "answers.jsonl"
@@ -55,13 +55,6 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
     """Writes `result.json`; numbers that are not finite become null, because JSON has none."""
     finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in result.items()}
     write_file(folder / RESULT, json.dumps(finite, indent=2))
-
-
-def scores_by_label(details: Sequence[Table | Plot]) -> dict[str, float]:
-    """F1 of each label or entity type, from the report's table."""
-    named = (table for table in details if isinstance(table, Table) and table.columns[0] in ("label", "type"))
-    tables = (table for table in named if "F1" in table.columns)
-    return {str(row[0]): float(row[list(table.columns).index("F1")]) for table in tables for row in table.rows}
 
 
 def mix_tables(learner: Learner) -> list[Table]:

@@ -64,7 +64,7 @@ def inspect(path: str, *, examples: int = 3, recipe: str = "bert-mini", seed: in
     }
     if examples:
         rows = _Prepared(path, recipe, seed, max(examples, ROWS_COUNTED))
-        result["hiding"] = rows.hiding()
+        result["masking"] = rows.masking()
         result["examples"] = [rows.example(number) for number in range(min(examples, len(rows.rows.lengths)))]
     return result
 
@@ -112,7 +112,7 @@ class _Prepared:
         for key in hidden:
             self.chosen[self.batch.targets[key].numpy()] = True
 
-    def hiding(self) -> dict[str, Any]:
+    def masking(self) -> dict[str, Any]:
         """How many tokens are selected, out of how many, and the share of them whose complete word is selected."""
         from keel.objectives._masking import WordGroups, ordinary_tokens
 

@@ -31,7 +31,7 @@ from keel.finetuning.labelled import (
     say_what_was_read,
     take_subset,
 )
-from keel.finetuning.results import answer_files, length_table, mix_tables, scores_by_label, write_result
+from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.inference.tasks import describe_truncation
 from keel.interfaces import Task
@@ -206,7 +206,7 @@ def _write_results(
         answers=out,
         usage=evaluator.task.usage,
     )
-    write_result(Path(out), result | facts | {"by_label": scores_by_label(of_task)})
+    write_result(Path(out), result | facts | {"by_label": evaluation.f1_by_label})
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import nan
 from typing import Any
 
@@ -51,6 +52,9 @@ class _LabelScorer(Scorer):
     def count(self, right: np.ndarray, guessed: np.ndarray, answers: Sequence[dict[str, Any]]) -> None:
         raise NotImplementedError
 
+    def f1_by_label(self, scores: metrics.F1Scores) -> dict[str, float]:
+        return {name: f.f1 for name, f in zip(self.labels, scores.per_label, strict=True)}
+
     def label_table(self, scores: metrics.F1Scores) -> Table:
         scored = zip(self.labels, scores.per_label, strict=True)
         rows = [(name, f.precision, f.recall, f.f1, f.support) for name, f in scored]
@@ -82,7 +86,7 @@ class SingleLabelScorer(_LabelScorer):
             figures["f1"] = scores.per_label[1].f1
         figures["matthews"] = metrics.matthews(self.confusion)
         figures["calibration_error"] = self.calibration.error
-        return Evaluation(figures, "accuracy", self.variety.constant, self._details)
+        return Evaluation(figures, "accuracy", self.variety.constant, self._details, self.f1_by_label(scores))
 
     def _details(self) -> list[Table | Plot]:
         points = [(bin.confidence, bin.accuracy) for bin in self.calibration.bins if bin.count]
@@ -115,9 +119,11 @@ class MultiLabelScorer(_LabelScorer):
         scores = metrics.multilabel_f1_scores(self.counts)
         accuracy = self.exact / self.examples if self.examples else nan
         figures = {"micro_f1": scores.micro, "macro_f1": scores.macro, "accuracy": accuracy}
-        return Evaluation(
-            figures, "micro_f1", self.variety.constant, lambda: [self.label_table(scores), self.error_table()]
-        )
+        details = partial(self._details, scores)
+        return Evaluation(figures, "micro_f1", self.variety.constant, details, self.f1_by_label(scores))
+
+    def _details(self, scores: metrics.F1Scores) -> list[Table | Plot]:
+        return [self.label_table(scores), self.error_table()]
 
 
 def _as_tuple(labels: Any) -> tuple[str, ...]:

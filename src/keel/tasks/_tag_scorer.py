@@ -79,9 +79,11 @@ class EntityScorer(TagScorer):
         self.worst.update(errors)
 
     def compute(self) -> Evaluation:
-        scores = self.entities.scores().overall
-        figures = {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
-        return Evaluation(figures | {"word_accuracy": self.accuracy}, "f1", self.variety.constant, self._details)
+        scores = self.entities.scores()
+        overall, types = scores.overall, {kind: f.f1 for kind, f in scores.types.items()}
+        figures = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
+        figures["word_accuracy"] = self.accuracy
+        return Evaluation(figures, "f1", self.variety.constant, self._details, types)
 
     def _details(self) -> list[Table | Plot]:
         types = self.entities.scores().types.items()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
-from keel.console import say
+from keel.console import clean, say
 from keel.errors import UserError
 
 Recipes = Annotated[list[str], typer.Argument(metavar="RECIPE", help="Names of recipes, or YAML files.")]
@@ -202,7 +202,7 @@ def _print(table: Table, title: str, result: dict[str, Any], out: str, as_json: 
     columns, rows, first = table(result)
     ranked = "mean" in columns
     common.print_table(f"{title}, best first" if ranked else title, columns, rows, right=range(first, len(columns)))
-    typer.echo(f"report: {out}/report.html")
+    typer.echo(clean(f"report: {out}/report.html"))
 
 
 def _recipe_rows(result: dict[str, Any]) -> tuple[list[str], list[list[Any]], int]:

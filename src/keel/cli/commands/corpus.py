@@ -87,7 +87,7 @@ def inspect(
 
 
 def _print_inspection(path: str, result: dict[str, Any]) -> None:
-    separate = ("lengths", "duplicates", "examples", "hiding")
+    separate = ("lengths", "duplicates", "examples", "masking")
     common.print_facts(f"corpus {path}", {k: v for k, v in result.items() if k not in separate})
     _print_lengths(result.get("lengths") or [])
     duplicates = result.get("duplicates") or {}
@@ -95,11 +95,11 @@ def _print_inspection(path: str, result: dict[str, Any]) -> None:
     typer.echo(f"duplicate documents: {duplicates.get('documents', 0):,}")
     for group in groups[:DUPLICATES_SHOWN]:
         typer.echo(f"  {group['copies']} copies: documents {', '.join(map(str, group['documents']))}")
-    hiding = result.get("hiding") or {}
-    if hiding.get("chosen"):
+    masking = result.get("masking") or {}
+    if masking.get("chosen"):
         typer.echo(
-            f"{hiding['recipe']} selects {common.percent(hiding['chosen_share'])} of the tokens "
-            f"({hiding['rows']:,} rows), {common.percent(hiding['in_whole_words'])} of them as whole words"
+            f"{masking['recipe']} selects {common.percent(masking['chosen_share'])} of the tokens "
+            f"({masking['rows']:,} rows), {common.percent(masking['in_whole_words'])} of them as whole words"
         )
     for place, row in enumerate(result.get("examples") or [], 1):
         _print_example(place, row)

@@ -109,7 +109,8 @@ def _search(
         return
     columns = ("settings", "mean", "deviation", "learned_nothing", "seconds")
     rows = [[row[name] for name in columns] for row in result["settings"]]
-    common.print_table(f"{result['judged_by']} on the development data", columns, rows, right=range(1, len(columns)))
+    title = f"{result['primary_metric']} on the development data"
+    common.print_table(title, columns, rows, right=range(1, len(columns)))
     best = {"best": result["best"]["settings"], "run": result["best"]["best_run"]}
     common.print_result(f"model {options['out']}", best, False)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from keel.cli import common
-from keel.console import say
+from keel.console import clean, say
 
 
 def probe(
@@ -50,7 +50,7 @@ def probe(
     rows.append(["without context", f"{result['baseline'][figure]:.4f}"])
     common.print_table(f"probes of {model}", ("", figure), rows, right=[1])
     if out:
-        typer.echo(f"report: {out}/report.html")
+        typer.echo(clean(f"report: {out}/report.html"))
 
 
 COMMAND = common.Command(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from keel.cli import common
+from keel.console import clean
 from keel.errors import UserError
 
 SHOWN = 15
@@ -56,7 +57,8 @@ def _print_proposal(result: dict[str, Any], out: str | None) -> None:
     rows = [(r["word"], " ".join(r["pieces"]), r["count"], r["tokens_saved"]) for r in result["words"][:SHOWN]]
     common.print_table("proposed words", ("word", "pieces", "count", "tokens saved"), rows, right=(2, 3))
     if len(result["words"]) > SHOWN:
-        typer.echo(f"and {len(result['words']) - SHOWN:,} more: {'see ' + out if out else '--out or --json lists all'}")
+        where = f"see {out}" if out else "--out or --json lists all"
+        typer.echo(clean(f"and {len(result['words']) - SHOWN:,} more: {where}"))
     held_out = result["held_out"]
     typer.echo(
         f"held-out lines become {common.percent(held_out['shortened_by'])} shorter "
