@@ -226,9 +226,15 @@ class Evaluation:
 
     metrics: dict[str, float]
     primary: str  # the metric by which two runs are compared; larger is better
-    constant: bool  # all answers are the same although the gold ones are not: nothing was learned
+    constant: bool  # all answers are the same although the gold ones are not
+    baseline: float = 0.0  # the primary metric of the best answer that is the same for all examples
     details: Callable[[], list[Table | Plot]] = list  # for the report: scores by label, and the worst errors
     f1_by_label: dict[str, float] = field(default_factory=dict)  # or by type of entity, if the task has them
+
+    @property
+    def learned_nothing(self) -> bool:
+        """Whether the model is no better than a constant answer."""
+        return self.constant or not self.metrics[self.primary] > self.baseline
 
 
 class Scorer(ABC):

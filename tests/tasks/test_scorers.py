@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import sklearn.metrics as sk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
+from sklearn.dummy import DummyClassifier
 
 from keel.interfaces import Task
 from keel.tasks._scoring import WORST
@@ -57,6 +59,9 @@ def test_one_label(rows: list[tuple[str, str, float]], size: int) -> None:
         warnings.simplefilter("ignore")  # scikit-learn's warning that there is only one label
         assert found.metrics["matthews"] == pytest.approx(sk.matthews_corrcoef(gold, guessed), abs=1e-12)
     assert found.constant == (len(set(guessed)) == 1 and len(set(gold)) > 1)
+    dummy = DummyClassifier(strategy="most_frequent").fit(gold, gold)
+    assert found.baseline == pytest.approx(sk.accuracy_score(gold, dummy.predict(gold)))
+    assert found.learned_nothing == (found.constant or found.metrics["accuracy"] <= found.baseline)
     errors = found.details()[-1].rows  # type: ignore[union-attr]
     wrong = [n for n, (right, label, _) in enumerate(rows) if right != label]
     by_confidence = sorted(wrong, key=lambda n: -rows[n][2])
@@ -71,6 +76,9 @@ def test_several_labels(rows: list[tuple[set[str], set[str]]], size: int) -> Non
     found = score(task, examples, [{"labels": sorted(guessed)} for _, guessed in rows], size)
     gold, guessed = (np.array([[label in row[side] for label in LABELS] for row in rows]) for side in (0, 1))
     assert found.metrics["accuracy"] == pytest.approx(sk.accuracy_score(gold, guessed))
+    sets = itertools.product([False, True], repeat=len(LABELS))
+    constant = [sk.f1_score(gold, np.tile(one, (len(gold), 1)), average="micro", zero_division=0) for one in sets]
+    assert found.baseline == pytest.approx(max(constant))
     for average in ("micro", "macro"):
         expected = sk.f1_score(gold, guessed, average=average, zero_division=0)
         assert found.metrics[f"{average}_f1"] == pytest.approx(expected)
@@ -127,3 +135,5 @@ def test_labels_of_words(rows: list[list[tuple[str, str]]], size: int) -> None:
     flat = list(itertools.chain.from_iterable(rows))
     expected = sk.accuracy_score([gold for gold, _ in flat], [said for _, said in flat])
     assert found.metrics == {"accuracy": pytest.approx(expected)}
+    most = Counter(gold for gold, _ in flat).most_common(1)[0][1]
+    assert found.baseline == pytest.approx(most / len(flat))

@@ -134,7 +134,8 @@ def _score(
         loaded.task = before
     evaluation = scorer.compute()
     known, used = task.needs.long, task.data.long.strategy
-    return {"long": used if used in known else known[0], **_shares(lost), **evaluation.metrics}, evaluation
+    figures = {"long": used if used in known else known[0], **_shares(lost), **evaluation.metrics}
+    return figures | ({"majority": evaluation.baseline} if evaluation.baseline else {}), evaluation
 
 
 def _strategies(task: Task, long: str | None, report: Callable[[str], None] | None) -> tuple[str, ...]:

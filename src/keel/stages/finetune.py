@@ -50,7 +50,12 @@ from keel.training.example_stream import ExampleStream
 from keel.training.run import RunOptions, RunPlan, parameters, run
 from keel.training.run_folder import RunFolder
 from keel.training.state import Best, State
-from keel.values import Window
+from keel.values import Evaluation, Window
+
+ADVICE = (
+    "Try a learning rate ten times as high (--set training.learning_rate=5e-4) and more epochs if the encoder is small,"
+    " a lower rate or another seed if it is large, and more examples"
+)
 
 
 def finetune(
@@ -169,6 +174,13 @@ def _plan(recipe: TaskRecipe, work: _Work, model: str, data: str, resume_command
     )
 
 
+def _why(evaluation: Evaluation) -> str:
+    if evaluation.constant:
+        return "it gives the same answer for every text"
+    score, primary = evaluation.metrics[evaluation.primary], evaluation.primary
+    return f"its {primary} of {score:.4f} is not above the {evaluation.baseline:.4f} of one and the same answer for all"
+
+
 def _write_results(
     work: _Work, recipe: TaskRecipe, model: str, out: str, state: State, facts: dict[str, Any], say: Say
 ) -> dict[str, Any]:
@@ -188,15 +200,13 @@ def _write_results(
         "dev_examples": len(data.dev),
         "rejected": len(data.rejected),
         "primary_metric": evaluation.primary,
-        "learned_nothing": evaluation.constant,
+        "learned_nothing": evaluation.learned_nothing,
         **evaluation.metrics,
+        **({"majority": evaluation.baseline} if evaluation.baseline else {}),
         **({"mixes": mixes} if mixes else {}),
     }
-    if evaluation.constant:
-        say(
-            "this run learned nothing: it gives the same answer for every text. Small encoders need a higher learning "
-            "rate (5e-4) and more epochs, large ones a lower rate or another seed"
-        )
+    if evaluation.learned_nothing:
+        say(f"this run learned nothing: {_why(evaluation)}. {ADVICE}")
     of_task = evaluation.details()
     write_report(
         Path(out),

@@ -86,7 +86,9 @@ class SingleLabelScorer(_LabelScorer):
             figures["f1"] = scores.per_label[1].f1
         figures["matthews"] = metrics.matthews(self.confusion)
         figures["calibration_error"] = self.calibration.error
-        return Evaluation(figures, "accuracy", self.variety.constant, self._details, self.f1_by_label(scores))
+        majority = float(self.confusion.sum(axis=1).max(initial=0) / max(1, self.examples))
+        by_label = self.f1_by_label(scores)
+        return Evaluation(figures, "accuracy", self.variety.constant, majority, self._details, by_label)
 
     def _details(self) -> list[Table | Plot]:
         points = [(bin.confidence, bin.accuracy) for bin in self.calibration.bins if bin.count]
@@ -120,7 +122,14 @@ class MultiLabelScorer(_LabelScorer):
         accuracy = self.exact / self.examples if self.examples else nan
         figures = {"micro_f1": scores.micro, "macro_f1": scores.macro, "accuracy": accuracy}
         details = partial(self._details, scores)
-        return Evaluation(figures, "micro_f1", self.variety.constant, details, self.f1_by_label(scores))
+        by_label = self.f1_by_label(scores)
+        return Evaluation(figures, "micro_f1", self.variety.constant, self._best_constant(), details, by_label)
+
+    def _best_constant(self) -> float:
+        """The micro F1 of the best set of labels that is the same for all examples: some of the most frequent."""
+        gold = np.sort(self.counts[2])[::-1]
+        guessed = self.examples * np.arange(1, len(gold) + 1)
+        return float((2 * gold.cumsum() / np.maximum(1, guessed + gold.sum())).max(initial=0.0))
 
     def _details(self, scores: metrics.F1Scores) -> list[Table | Plot]:
         return [self.label_table(scores), self.error_table()]

@@ -31,7 +31,7 @@ class TagScorer(Scorer):
         self.to_scheme = to_scheme
         self.variety = Variety()
         self.words = self.right = 0
-        self.errors = Counter[tuple[str, str]]()
+        self.errors, self.gold_counts = Counter[tuple[str, str]](), Counter[str]()
 
     def gold(self, example: Tagged) -> Any:
         return example.tags
@@ -41,6 +41,7 @@ class TagScorer(Scorer):
             given, predicted = example.tags or [], answer["tags"]
             self.variety.update(given, predicted)
             self.words += len(predicted)
+            self.gold_counts.update(given)
             self.right += sum(a == b for a, b in zip(self.to_scheme(given), predicted, strict=True))
             self.errors.update(pair for pair in zip(given, predicted, strict=True) if pair[0] != pair[1])
 
@@ -49,7 +50,8 @@ class TagScorer(Scorer):
         return self.right / self.words if self.words else nan
 
     def compute(self) -> Evaluation:
-        return Evaluation({"accuracy": self.accuracy}, "accuracy", self.variety.constant, self._details)
+        baseline = max(self.gold_counts.values(), default=0) / max(1, self.words)
+        return Evaluation({"accuracy": self.accuracy}, "accuracy", self.variety.constant, baseline, self._details)
 
     def _details(self) -> list[Table | Plot]:
         rows = [(gold, predicted, count) for (gold, predicted), count in self.errors.most_common(WORST)]
@@ -83,7 +85,7 @@ class EntityScorer(TagScorer):
         overall, types = scores.overall, {kind: f.f1 for kind, f in scores.types.items()}
         figures = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
         figures["word_accuracy"] = self.accuracy
-        return Evaluation(figures, "f1", self.variety.constant, self._details, types)
+        return Evaluation(figures, "f1", self.variety.constant, details=self._details, f1_by_label=types)
 
     def _details(self) -> list[Table | Plot]:
         types = self.entities.scores().types.items()

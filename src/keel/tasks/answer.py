@@ -177,7 +177,7 @@ class Answer(Task):
 class AnswerScorer(Scorer):
     def __init__(self, score: Callable[[Question, str], metrics.AnswerScore]) -> None:
         self.score = score
-        self.f1, self.exact = array("d"), array("d")
+        self.f1, self.exact, self.unanswerable = array("d"), array("d"), 0
         self.variety, self.worst = Variety(), Worst()
 
     def gold(self, example: Question) -> Any:
@@ -190,6 +190,7 @@ class AnswerScorer(Scorer):
             score = self.score(question, answer["answer"])
             self.f1.append(score.f1)
             self.exact.append(score.exact)
+            self.unanswerable += not question.answers
             gold = " / ".join(text for text, _ in question.answers) or "no answer"
             predicted, chance = answer["answer"] or "no answer", answer["probability"]
             errors.append(((score.f1, -chance), (question.question, gold, predicted, chance, score.f1, question.id)))
@@ -198,7 +199,8 @@ class AnswerScorer(Scorer):
     def compute(self) -> Evaluation:
         means = {"f1": np.array(self.f1), "exact": np.array(self.exact)}
         figures = {name: float(np.mean(values)) if len(values) else math.nan for name, values in means.items()}
-        return Evaluation(figures, "f1", self.variety.constant, self._details)
+        baseline = self.unanswerable / max(1, len(self.f1))
+        return Evaluation(figures, "f1", self.variety.constant, baseline, self._details)
 
     def _details(self) -> list[Table | Plot]:
         columns = ("question", "gold", "predicted", "probability", "F1", "id")

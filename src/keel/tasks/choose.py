@@ -13,6 +13,7 @@ Shapes: R rows, E examples, C choices.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -112,6 +113,7 @@ class ChooseScorer(Scorer):
     def __init__(self) -> None:
         self.variety, self.worst = Variety(), Worst()
         self.examples = self.right = 0
+        self.gold_counts = Counter[int | None]()
 
     def gold(self, example: ChoiceExample) -> Any:
         return example.answer
@@ -120,6 +122,7 @@ class ChooseScorer(Scorer):
         self.variety.update((e.answer for e in examples), (a["choice"] for a in answers))
         wrong = [(e, a) for e, a in zip(examples, answers, strict=True) if e.answer != a["choice"]]
         self.examples += len(examples)
+        self.gold_counts.update(e.answer for e in examples)
         self.right += len(examples) - len(wrong)
         self.worst.update(
             (-a["probability"], (e.text, e.choices[e.answer or 0], a["text"], a["probability"], e.where))
@@ -128,7 +131,8 @@ class ChooseScorer(Scorer):
 
     def compute(self) -> Evaluation:
         accuracy = self.right / self.examples if self.examples else math.nan
-        return Evaluation({"accuracy": accuracy}, "accuracy", self.variety.constant, self._details)
+        baseline = max(self.gold_counts.values(), default=0) / max(1, self.examples)
+        return Evaluation({"accuracy": accuracy}, "accuracy", self.variety.constant, baseline, self._details)
 
     def _details(self) -> list[Table | Plot]:
         return [Table("Worst errors", ("text", "gold", "predicted", "probability", "where"), self.worst.rows)]

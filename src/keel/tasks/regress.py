@@ -103,7 +103,7 @@ class RegressScorer(Scorer):
             "mean_squared_error": float(np.mean((gold - predicted) ** 2)) if len(gold) else math.nan,
         }
         constant = len(gold) > 0 and bool(np.ptp(predicted) < 1e-3 * np.ptp(gold))
-        return Evaluation(metrics, "spearman", constant, self._details)
+        return Evaluation(metrics, "spearman", constant, details=self._details)
 
     def _details(self) -> list[Table | Plot]:
         each = -(-len(self.answers) // PLOTTED) or 1

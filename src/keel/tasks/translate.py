@@ -138,7 +138,7 @@ class TranslateScorer(Scorer):
 
     def compute(self) -> Evaluation:
         figures = {"bleu": self.counts.bleu, "chrf": self.counts.chrf}
-        return Evaluation(figures, "bleu", self.variety.constant, self._details)
+        return Evaluation(figures, "bleu", self.variety.constant, details=self._details)
 
     def _details(self) -> list[Table | Plot]:
         return [Table("Worst translations", ("chrF", "source", "gold", "predicted", "where"), self.worst.rows)]
