@@ -32,6 +32,7 @@ from keel.finetuning.labelled import (
     take_subset,
 )
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
+from keel.finetuning.survey import describe, warnings
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.inference.tasks import describe_truncation
 from keel.interfaces import Task
@@ -143,6 +144,10 @@ def _prepare(
     if learner.frozen is not None:
         torch.set_num_threads(options.threads or default_threads())
         learner.frozen.cache = build_frozen_cache(learner, [*windows, *dev_windows], loaded.tokenizer)
+    for line in describe(task, data.train, windows, loaded.tokenizer):
+        say(line)
+    for line in warnings(task, data.train, windows, data.dev, dev_windows):
+        say(f"warning: {line}")
     say(describe_truncation(truncation + dev_truncation, recipe.data))
     work = _Work(learner, loaded, data, windows)
     work.evaluator = Evaluator(
