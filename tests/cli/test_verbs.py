@@ -234,7 +234,7 @@ class Pairs:
     def need_task(self) -> Pairs:
         return self
 
-    def example(self, given: Any) -> Any:
+    def example(self, given: Any, number: int = 0) -> Any:
         return given
 
 

@@ -200,3 +200,24 @@ def test_of_many_labels_an_answer_lists_the_likeliest(taught: Teach) -> None:
     (short,) = model.predict(["The gull remembers the mast at dawn."])
     assert list(whole["probabilities"].items())[:2] == list(short["probabilities"].items())
     assert short["label"] == whole["label"] == next(iter(short["probabilities"]))
+
+
+BAD: list[Any] = [None, 3, "", " \n", [], (), {}, {"text": "a"}, ["a", None], ("a", 3), ["", ""], [["a"], [None]], b"a"]
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress", "tag", "answer", "choose"])
+@pytest.mark.parametrize("given", BAD, ids=repr)
+def test_an_input_that_is_no_text_is_one_line(taught: Any, kind: str, given: Any) -> None:
+    """From Python as from the command line; it names the input."""
+    model = keel.load(str(taught(kind)[0]))
+    good = {"answer": ("Who watches?", "The gull watches."), "choose": ("The gull", ["sails", "flies"])}
+    fine = good.get(kind, ("A gull.", "The gull.") if model.need_task().usage.several_texts else "The gull.")
+    with pytest.raises(UserError, match=r"^input 2: ") as caught:
+        model.predict([fine, given])
+    assert "\n" not in str(caught.value)
+    assert len(model.predict([fine, fine])) == 2
+
+
+def test_an_empty_text_is_refused_by_the_command_too(taught: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["predict", str(taught("tag")[0]), "The gull.", ""]) == 2
+    assert capfd.readouterr().err.splitlines()[-1] == "keel: input 2: the text is empty; leave it out"

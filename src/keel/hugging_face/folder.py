@@ -43,6 +43,10 @@ from keel.tokenizers.library import LibraryTokenizer
 OURS = "keel"  # the key in config.json, the prefix of our own tensors and the name of their file
 WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COUNTS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)  # buffers, and what `tidy` drops
+DOWNLOAD = (
+    " Keel uses no network: fetch a published model first, for instance with `hf download NAME --local-dir DIR`, and"
+    " give that folder"
+)
 REASON = 200  # characters shown of another error
 HEADS_AS_PUBLISHED: dict[str, dict[str, Any]] = {"replaced_token": {"generator_size": None}}  # options of foreign heads
 
@@ -272,7 +276,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
-        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside)}")
+        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside) or DOWNLOAD}")
     if not path.is_file():
         checkpoints = sorted(folder.glob("checkpoints/step-*"))
         if checkpoints:

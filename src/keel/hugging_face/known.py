@@ -8,7 +8,7 @@ from typing import Any
 
 from keel import catalog
 from keel.configs import brief
-from keel.errors import UserError, suggest
+from keel.errors import UserError
 from keel.hugging_face.families import albert, bert, electra, gpt, modern, roberta, word2vec
 from keel.hugging_face.family import OWN_PREFIX, Family, own_family
 from keel.interfaces import Backbone
@@ -24,6 +24,18 @@ PUBLISHED = {
 }
 
 
+DECODER = "a decoder that continues texts, not an encoder; there is no conversion"
+SEQ2SEQ = "an encoder with a decoder for texts; there is no conversion"
+RELATIVE = "an encoder whose attention or positions are computed in a way that Keel does not have"
+OTHER_KINDS = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom"), DECODER),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "phi", "phi3", "falcon"), DECODER),
+    **dict.fromkeys(("bart", "mbart", "t5", "mt5", "pegasus", "marian", "m2m_100", "blenderbot", "led"), SEQ2SEQ),
+    **dict.fromkeys(("deberta", "deberta-v2", "mpnet", "xlnet", "longformer", "big_bird", "funnel"), RELATIVE),
+    **dict.fromkeys(("vit", "clip", "wav2vec2", "whisper"), "a model of images or sound"),
+}
+
+
 @cache
 def family_of(backbone: type[Backbone]) -> Family:
     kind = str(backbone.Config.model_fields["kind"].default)
@@ -36,8 +48,9 @@ def backbone_for(model_type: Any, folder: Path) -> type[Backbone]:
     known = {family_of(backbone).model_type: backbone for backbone in backbones}
     model_type = (model_type if isinstance(model_type, str) else brief(model_type)).removeprefix(OWN_PREFIX)
     if model_type not in known:
+        what = f" It is {OTHER_KINDS[model_type]}." if model_type in OTHER_KINDS else ""
         raise UserError(
-            f"{folder / 'config.json'}: model_type {brief(model_type)} is not supported."
-            f"{suggest(model_type[:80], known)} If it is defined by a plug-in, add --plugin FILE"
+            f"{folder / 'config.json'}: model_type {brief(model_type)} is not supported.{what} Supported: "
+            f"{', '.join(sorted(known))}. If it is defined by a plug-in, add --plugin FILE"
         )
     return known[model_type]

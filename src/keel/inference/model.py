@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from keel.batching import groups
+from keel.configs import brief
 from keel.errors import UserError
 from keel.hugging_face.folder import load_model
 from keel.inference.generate import generate
@@ -87,10 +88,24 @@ class Model:
 
         An input is a text; a pair of texts; for `answer` a question and its text; for `choose` a text and its choices.
         """
-        task = self.need_task()
         if isinstance(inputs, str):
             raise UserError("predict takes a list; write predict([text]) for one")
-        return self.answer([task.example(given) for given in inputs])
+        return self.answer([self.example(given, number) for number, given in enumerate(inputs, 1)])
+
+    def example(self, given: Any, number: int) -> Any:
+        """An example of the task, from the input with this number."""
+        task = self.need_task()
+        parts = list(_flat(given))
+        if not all(isinstance(part, str) for part in parts):
+            wrong = next(part for part in parts if not isinstance(part, str))
+            raise UserError(f"input {number}: {brief(wrong)} is not a text; an input is {task.usage.python}")
+        blank = [not part.strip() for part in parts]
+        if all(blank) or (any(blank) and task.usage.several_texts):
+            raise UserError(f"input {number}: the text is empty; leave it out")
+        try:
+            return task.example(given)
+        except UserError as error:
+            raise UserError(f"input {number}: {error}") from None
 
     def need_task(self) -> Task:
         if self.task is None:
@@ -170,6 +185,15 @@ class Model:
         none = np.zeros(len(flat), bool)
         lengths = tuple(len(row) for row in rows)
         return Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
+
+
+def _flat(given: Any) -> Iterator[Any]:
+    """The texts of an input: it is one, or a list of them, which may contain another list."""
+    if isinstance(given, list | tuple):
+        for part in given:
+            yield from _flat(part)
+    else:
+        yield given
 
 
 def _short(text: str) -> str:

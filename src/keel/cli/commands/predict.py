@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterable
@@ -48,8 +49,10 @@ def predict(
         return
     loaded = open_task(model, allow_pickle=allow_pickle, device=device)
     task = loaded.need_task()
+    numbers = itertools.count(1)
     groups = common.text_groups(texts or [], blank=True)
-    _print(answer_groups(loaded, ([task.example(_input(text, pair, task)) for text in some] for some in groups), say))
+    examples = ([loaded.example(_input(text, pair, task), next(numbers)) for text in some] for some in groups)
+    _print(answer_groups(loaded, examples, say))
 
 
 def _input(text: str, pair: str | None, task: Any) -> Any:
