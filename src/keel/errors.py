@@ -46,9 +46,9 @@ def separate(rows: Iterable[T | Rejected]) -> tuple[list[T], list[Rejected]]:
     return usable, rejected
 
 
-def near(wrong: str, known: Iterable[str]) -> str:
-    """A suffix for messages about misspelt names: ` Did you mean 'bert-mini'?`, or nothing."""
-    close = difflib.get_close_matches(wrong, sorted(known), n=1, cutoff=0.5)
+def near(wrong: str, known: Iterable[str], least: float = 0.5) -> str:
+    """A suffix for messages about misspelt names: ` Did you mean 'bert-mini'?`; empty if none is similar by `least`."""
+    close = difflib.get_close_matches(wrong, sorted(known), n=1, cutoff=least)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 

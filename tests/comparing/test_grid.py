@@ -21,11 +21,25 @@ from keel.stages.evaluate import evaluate
 Labelled = Callable[[str, int, int], Path]
 
 
-def test_a_grid_with_seeds(finished_run: Path, labelled: Labelled, tmp_path: Path) -> None:
+@pytest.fixture
+def files(labelled: Labelled, tmp_path: Path) -> dict[str, str]:
+    """Training and development files of `labelled`; the pairs of who and where in dev never meet in train."""
+    pairs = (("captain", "harbour"), ("sailor", "island"), ("carpenter", "mast"), ("gull", "keel"))
+    met = [f"{who} remembers the {where}" for who, where in pairs]
+    paths = {}
+    for file, seed, count in (("train", 1, 200), ("dev", 2, 160)):
+        header, *rows = labelled("classify", seed, count).read_text().splitlines()
+        kept = [row for row in rows if any(pair in row for pair in met) == (file == "dev")]
+        path = tmp_path / f"{file}.tsv"
+        path.write_text("\n".join([header, *kept]) + "\n")
+        paths[file] = str(path)
+    return paths
+
+
+def test_a_grid_with_seeds(finished_run: Path, files: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "best"
     arguments = {
-        "train": str(labelled("classify", 1, 160)),
-        "dev": str(labelled("classify", 2, 40)),
+        **files,
         "out": str(out),
         "overrides": ["data.length=32", "training.precision=fp32", "training.epochs=6", "task.pooling=mean"],
         "tries": ["training.learning_rate=3e-3,1e-9"],
@@ -50,33 +64,37 @@ def test_a_grid_with_seeds(finished_run: Path, labelled: Labelled, tmp_path: Pat
 
 
 def test_the_command_keeps_the_best_run_of_the_best_setting(
-    finished_run: Path, labelled: Labelled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished_run: Path, files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--grid, narrowed by --try to two learning rates: every figure of the printed table is measured once more, from
     the saved models; the folder holds, byte for byte, the best run of the setting with the highest mean."""
-    out, dev = tmp_path / "best", labelled("classify", 2, 40)
-    words = ["finetune", str(finished_run), "classify", "--train", str(labelled("classify", 1, 160)), "--dev", str(dev)]
-    words += ["--out", str(out), "--seeds", "2", "--quiet", "--set", "training.precision=fp32", "--length", "32"]
-    words += ["--grid", "--try", "training.batch_size=16", "--try", "training.epochs=2"]
-    assert run([*words, "--try", "training.learning_rate=1e-9,1e-3"]) == 0
-    rows = re.findall(r"^training\.batch_size=16\s+(\S+)\s+(\S+)", printed := capsys.readouterr().out, re.MULTILINE)
-    found = {place.name: evaluate(str(place), str(dev)) for place in sorted((out / "runs").iterdir())}
-    assert list(found) == [f"{setting:02d}-seed-{seed}" for setting in (1, 2) for seed in (1, 2)]
+    out, dev = tmp_path / "best", files["dev"]
+    words = ["finetune", str(finished_run), "classify", "--train", files["train"], "--dev", dev]
+    words += ["--out", str(out), "--seeds", "2", "--quiet", "--length", "32"]
+    words += ["--set", "training.precision=fp32", "--set", "task.pooling=mean"]
+    words += ["--grid", "--try", "training.batch_size=16", "--try", "training.epochs=4"]
+    assert run([*words, "--try", "training.learning_rate=1e-9,3e-3"]) == 0
+    printed = capsys.readouterr().out
+    setting = "training.batch_size=16 training.learning_rate={} training.epochs=4"
+    lines = [line.removeprefix(setting.format(rate)) for rate in ("1e-9", "3e-3") for line in printed.splitlines()]
+    rows = [line.split()[:2] for line in lines if line.startswith("  ") and len(line.split()) == 4]
+    found = {place.name: evaluate(str(place), dev) for place in sorted((out / "runs").iterdir())}
+    assert list(found) == ["01-seed-1", "01-seed-2", "02-seed-1", "02-seed-2"]
     scores = [found[name]["accuracy"] for name in found]
     settings = [scores[:2], scores[2:]]
-    assert len(set(scores)) > 2 and all(found[name]["examples"] == 40 for name in found)
+    assert {found[name]["examples"] for name in found} == {len(Path(dev).read_text().splitlines()) - 1}
     means = [statistics.fmean(of) for of in settings]
     assert [tuple(map(float, row)) for row in rows] == [
         pytest.approx((mean, statistics.stdev(of)), rel=1e-3) for mean, of in zip(means, settings, strict=True)
     ], printed
     assert means[1] > means[0] + 0.1, "the second setting is the better one"
-    assert re.search(r"best\s+training\.batch_size=16\s.*training\.learning_rate=1e-3", printed, re.DOTALL)
+    assert re.search(rf"^best +{setting.format('3e-3')} *$", printed, re.MULTILINE), printed
     weights = {name: sha256(out / "runs" / name / "model.safetensors") for name in found}
     assert len(set(weights.values())) == 4
     best = max(list(found)[2:], key=lambda name: found[name]["accuracy"])
     assert sha256(out / "model.safetensors") == weights[best]
     assert verify_folder(out) == verify_folder(out / "runs" / best)
-    assert evaluate(str(out), str(dev))["accuracy"] == found[best]["accuracy"] == max(scores[2:])
+    assert evaluate(str(out), dev)["accuracy"] == found[best]["accuracy"] == max(scores[2:])
 
 
 def test_the_mean_decides_and_not_the_luckiest_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

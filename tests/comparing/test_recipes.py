@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +27,43 @@ SMALL = [
 ]
 
 
+MEN, THINGS = ("captain", "sailor", "carpenter"), ("keel", "mast", "harbour")
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    path = tmp_path / "d.tsv"
-    path.write_text("text\tlabel\n" + "the old keel\ta\na young sailor\tb\n" * 8)
-    return path
+    """train.tsv and dev.tsv: 27 sentences each, none in both, labelled by whether they tell of a man or of a thing."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    verbs, ends = ("watches", "remembers", "follows"), ("at dawn", "in winter", "near the island")
+    rows = [
+        f"the {noun} {verb} {end}\t{'man' if noun in MEN else 'thing'}"
+        for noun in (*MEN, *THINGS)
+        for verb in verbs
+        for end in ends
+    ]
+    for file, part in (("train", rows[::2]), ("dev", rows[1::2])):
+        (folder / f"{file}.tsv").write_text("\n".join(["text\tlabel", *part]) + "\n")
+    return folder
+
+
+def accuracy(answers: Path, dev: Path) -> float:
+    """Counted from the answers of a run and the labels of a file."""
+    labels = [line.split("\t")[1] for line in dev.read_text().splitlines()[1:]]
+    given = [json.loads(line)["label"] for line in answers.read_text().splitlines()]
+    return statistics.fmean(a == b for a, b in zip(given, labels, strict=True))
+
+
+def cells(page: str, title: str) -> list[list[str]]:
+    """The rows of the table below this heading of a page, as text."""
+    table = page[page.index(f"<h2>{title}</h2>") :].split("</table>")[0].split("<tbody>")[1]
+    return [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in table.split("</tr>")[:-1]]
 
 
 def options(corpus: Path, data: Path, out: Path, **more: Any) -> dict[str, Any]:
-    settings = ["training.epochs=1", "training.precision=fp32", "toy:data.length=16", "x:y=1"]
-    task = LabelledTask.parse(f"toy=classify:{data}:{data}", settings)
-    assert task.overrides == ("training.epochs=1", "training.precision=fp32", "data.length=16")
+    settings = ["training.learning_rate=3e-3", "training.precision=fp32", "toy:training.epochs=2", "x:y=1"]
+    task = LabelledTask.parse(f"toy=classify:{data}/train.tsv:{data}/dev.tsv", settings)
+    assert task.overrides == ("training.learning_rate=3e-3", "training.precision=fp32", "training.epochs=2")
     given = {"tokens": 1000, "seeds": 2, "task_seeds": 2, "tasks": [task], "overrides": SMALL, "quiet": True}
     return {"corpus": str(corpus), "out": str(out), **given, **more}
 
@@ -43,21 +71,27 @@ def options(corpus: Path, data: Path, out: Path, **more: Any) -> dict[str, Any]:
 def test_the_table_is_that_of_the_runs(corpus_path: Path, data: Path, tmp_path: Path) -> None:
     names = ["bert-mini", "electra-mini", "gpt-mini"]
     out = tmp_path / "o"
-    result = compare_pretraining(names, **options(corpus_path, data, out))
+    given = options(corpus_path, data, out)
+    learning = ("training.epochs=20", "training.batch_size=8", "task.pooling=mean")
+    given["tasks"] = [replace(task, overrides=(*task.overrides, *learning)) for task in given["tasks"]]
+    result = compare_pretraining(names, **given)
     assert {row["recipe"] for row in result["recipes"]} == set(names)
     assert [run["recipe"] for run in result["runs"]] == names * 2, "recipes take turns"
-    for row in result["recipes"]:
-        scores = [
-            json.loads((out / f"{row['recipe']}-seed-{seed}" / f"toy-{n}" / "result.json").read_text())["accuracy"]
-            for seed in (1, 2)
-            for n in (1, 2)
-        ]
-        assert row["tasks"]["toy"]["mean"] == pytest.approx(statistics.fmean(scores))
-        assert row["tasks"]["toy"]["deviation"] == pytest.approx(statistics.stdev(scores))
-        assert row["tokens"] <= 1000 + 256 and row["parameters"] > 1000
-    means = [row["mean_score"] for row in result["recipes"]]
-    assert means == sorted(means, reverse=True)
     page = (out / "report.html").read_text()
+    shown = {row[0]: row[1:3] for row in cells(page, "Recipes, best first")}
+    for row in result["recipes"]:
+        places = [out / f"{row['recipe']}-seed-{seed}" / f"toy-{n}" for seed in (1, 2) for n in (1, 2)]
+        scores = [accuracy(place / "answers.jsonl", data / "dev.tsv") for place in places]
+        stored = [json.loads((place / "result.json").read_text())["accuracy"] for place in places]
+        assert stored == pytest.approx(scores)
+        mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
+        assert row["tasks"]["toy"]["mean"] == row["mean_score"] == pytest.approx(mean)
+        assert row["tasks"]["toy"]["deviation"] == pytest.approx(deviation)
+        assert shown[row["recipe"]] == [f"{mean:.4f}\u00a0±\u00a0{deviation:.4f}", f"{mean:.3f}"]
+        assert 1000 - 256 < row["tokens"] <= 1000 + 256 and row["parameters"] > 1000
+    means = [row["mean_score"] for row in result["recipes"]]
+    assert means == sorted(means, reverse=True) and list(shown) == [row["recipe"] for row in result["recipes"]]
+    assert means[0] > 0.8, "the best has learnt what holds for sentences that it has not seen"
     assert all(name in page for name in names) and page.count("<svg") >= 3
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
@@ -115,11 +149,12 @@ def test_a_stopped_comparison_is_resumed(
     more = compare_pretraining(names, **(given | {"task_seeds": 2}), resume=True)
     assert len(done) == 5, "only the second turn of each was missing"
     assert [row["tasks"]["toy"]["count"] for row in more["recipes"]] == [2, 2]
-    before = data.read_text()
-    data.write_text(before + "a young keel\tb\n")
-    with pytest.raises(UserError, match=rf"{data.name} has changed since the comparison"):
-        compare_pretraining(names, **(given | {"task_seeds": 3}), resume=True)
-    data.write_text(before)
+    for file in (data / "train.tsv", data / "dev.tsv"):
+        before = file.read_text()
+        file.write_text(before + "a young keel\tthing\n")
+        with pytest.raises(UserError, match=rf"{file.name} has changed since the comparison"):
+            compare_pretraining(names, **(given | {"task_seeds": 3}), resume=True)
+        file.write_text(before)
     (out / "plan.json").write_text("{")
     with pytest.raises(UserError, match=r"plan\.json: damaged"):
         compare_pretraining(names, **given, resume=True)

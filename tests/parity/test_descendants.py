@@ -20,12 +20,16 @@ LENGTHS = (40, 17, 17, 9, 4)
 SMALL = {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 100}
 WIDE = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
 NARROW = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 24}
+THIN = {"n_layers": 2, "dim": 48, "n_heads": 4, "hidden_dim": 100}
+DEEP = {"n_layers": 5, "dim": 32, "n_heads": 1, "hidden_dim": 40, "activation": "relu"}
 OLD = {"max_position_embeddings": 48, "initializer_range": 0.2}
 
 CASES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
     *(("Roberta", "ForMaskedLM", shape | OLD, {"masked_lm": "logits"}) for shape in (SMALL, WIDE, NARROW)),
     ("Roberta", "ForMaskedLM", SMALL | OLD | {"pad_token_id": 4}, {"masked_lm": "logits"}),
     ("Roberta", "ForCausalLM", SMALL | OLD | {"is_decoder": True}, {"causal_lm": "logits"}),
+    *(("XLMRoberta", "ForMaskedLM", shape | OLD, {"masked_lm": "logits"}) for shape in (SMALL, WIDE, NARROW)),
+    *(("DistilBert", "ForMaskedLM", shape | OLD, {"masked_lm": "logits"}) for shape in (THIN, DEEP)),
     ("Bert", "LMHeadModel", WIDE | OLD | {"is_decoder": True}, {"causal_lm": "logits"}),
     *(
         (

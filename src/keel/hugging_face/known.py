@@ -8,19 +8,21 @@ from typing import Any
 
 from keel import catalog
 from keel.configs import brief
-from keel.errors import UserError
-from keel.hugging_face.families import albert, bert, electra, gpt, modern, roberta, word2vec
+from keel.errors import UserError, near
+from keel.hugging_face.families import albert, bert, distilbert, electra, gpt, modern, roberta, word2vec, xlm_roberta
 from keel.hugging_face.family import OWN_PREFIX, Family, own_family
 from keel.interfaces import Backbone
 
 PUBLISHED = {
     "albert": albert.FAMILY,
     "bert": bert.FAMILY,
+    "distilbert": distilbert.FAMILY,
     "electra": electra.FAMILY,
     "gpt": gpt.FAMILY,
     "modern": modern.FAMILY,
     "roberta": roberta.FAMILY,
     "word2vec": word2vec.FAMILY,
+    "xlm_roberta": xlm_roberta.FAMILY,
 }
 
 
@@ -48,9 +50,9 @@ def backbone_for(model_type: Any, folder: Path) -> type[Backbone]:
     known = {family_of(backbone).model_type: backbone for backbone in backbones}
     model_type = (model_type if isinstance(model_type, str) else brief(model_type)).removeprefix(OWN_PREFIX)
     if model_type not in known:
-        what = f" It is {OTHER_KINDS[model_type]}." if model_type in OTHER_KINDS else ""
+        what = f" It is {OTHER_KINDS[model_type]}." if model_type in OTHER_KINDS else near(model_type[:80], known, 0.8)
         raise UserError(
-            f"{folder / 'config.json'}: model_type {brief(model_type)} is not supported.{what} Supported: "
-            f"{', '.join(sorted(known))}. If it is defined by a plug-in, add --plugin FILE"
+            f"{folder / 'config.json'}: model_type {brief(model_type)} is not supported.{what} "
+            f"Supported: {', '.join(sorted(known))}. If it is defined by a plug-in, add --plugin FILE"
         )
     return known[model_type]

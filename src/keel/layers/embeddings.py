@@ -15,7 +15,8 @@ from keel.values import Batch
 
 class Embeddings(nn.Module):
     """`first_position`: the row of the position table for a text's first token (RoBERTa's table starts with unused
-    rows). `fixed_segment`: every token gets segment 0; the batch's segments are ignored."""
+    rows). `segments` 0: there are no segment embeddings. `fixed_segment`: every token gets segment 0; the batch's
+    segments are ignored."""
 
     def __init__(
         self,
@@ -33,12 +34,14 @@ class Embeddings(nn.Module):
         self.first_position, self.fixed_segment = first_position, fixed_segment
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(first_position + positions, width)
-        self.segments = nn.Embedding(segments, width)
+        self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = nn.LayerNorm(width, eps=norm_epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch) -> Tensor:
-        segments = self.segments.weight[0] if self.fixed_segment else self.segments(batch.segments)
-        x = self.tokens(batch.ids) + segments + self.positions(batch.positions + self.first_position)
+        x = self.tokens(batch.ids)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if self.fixed_segment else self.segments(batch.segments))
+        x = x + self.positions(batch.positions + self.first_position)
         embedded: Tensor = self.dropout(self.norm(x))
         return embedded

@@ -7,29 +7,38 @@ from typing import Any
 from torch import Tensor
 
 from keel.backbones.roberta import RobertaConfig
+from keel.backbones.xlm_roberta import XlmRobertaConfig
 from keel.hugging_face.families import _post_norm as shared
 from keel.hugging_face.family import Family, renamed
 from keel.hugging_face.names import Name, layer
 
 
 def config_to(config: RobertaConfig, pad: int) -> dict[str, Any]:
+    return {**config_keys(config), "model_type": "roberta"}
+
+
+def config_from(published: dict[str, Any], tensor_names: set[str]) -> RobertaConfig:
+    return RobertaConfig(**given_keys(published, tensor_names))
+
+
+def config_keys(config: RobertaConfig | XlmRobertaConfig) -> dict[str, Any]:
     return {
-        "model_type": "roberta",
         **shared.config_keys(config, positions=config.first_position + config.positions),
         "pad_token_id": config.padding,
         "is_decoder": config.attention.causal,
     }
 
 
-def config_from(published: dict[str, Any], tensor_names: set[str]) -> RobertaConfig:
+def given_keys(published: dict[str, Any], tensor_names: set[str]) -> dict[str, Any]:
+    """The values of a published config under our names."""
     given = renamed(published, shared.CONFIG_KEYS)
     padding = published.get("pad_token_id", 1)
     given["positions"] = given.get("positions", 512) - padding - 1
     pooled = {"roberta.pooler.dense.weight", "classifier.dense.weight"} & tensor_names
-    return RobertaConfig(**given, padding=padding, attention=shared.causal_section(published), pooler=bool(pooled))
+    return given | {"padding": padding, "attention": shared.causal_section(published), "pooler": bool(pooled)}
 
 
-def names(config: RobertaConfig, task: str | None) -> list[Name]:
+def names(config: RobertaConfig | XlmRobertaConfig, task: str | None) -> list[Name]:
     head = shared.language_model_head(config)
     pooler = "classifier.dense" if task in ("classify", "regress") else "roberta.pooler.dense"
     return [

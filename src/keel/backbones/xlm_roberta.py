@@ -1,0 +1,63 @@
+"""XLM-R (Conneau et al. 2020): RoBERTa for a hundred languages, with a sentencepiece vocabulary.
+
+In: a flat batch. Out: one vector per token. It differs from RoBERTa only in its vocabulary and in what it was trained
+on; `transformers` has classes of its own for it, and so its folders have another type.
+
+Notable choice: as in RoBERTa, the one segment embedding and the unused first position embeddings are kept, and the
+`classifier.dense` of the classification head is the pooler.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from keel.backbones._post_norm import PostNormConfig, init_positions, make_block, make_embeddings
+from keel.interfaces import Backbone
+from keel.layers.block import attention_of, run_blocks
+from keel.layers.init_weights import init_normal
+from keel.layers.padding import pad_to_multiple
+from keel.layers.pooling import Pooler
+from keel.layers.token_head import TokenHead
+from keel.values import Batch, Encoding
+
+
+class XlmRobertaConfig(PostNormConfig):
+    kind: Literal["xlm_roberta"] = "xlm_roberta"
+    segments: int = Field(1, ge=1, le=1 << 20, description="segment embeddings; only the first is used")
+    padding: int | None = Field(None, ge=0, description="id of the padding token; null: the tokenizer's")
+    norm_epsilon: float = Field(1e-5, gt=0)
+    pooler: bool = False
+
+    @property
+    def first_position(self) -> int:
+        assert self.padding is not None, "the padding token is known before the model is built"
+        return self.padding + 1
+
+
+class XlmRoberta(Backbone):
+    Config = XlmRobertaConfig
+
+    def __init__(self, config: XlmRobertaConfig) -> None:
+        super().__init__(config)
+        self.embeddings = make_embeddings(config, config.first_position, fixed_segment=True)
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
+        self.pooler = Pooler(config.width) if config.pooler else None
+
+    def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
+        return run_blocks(self.blocks, pad_to_multiple(self.embeddings(batch)), batch, all_layers)
+
+    def token_embeddings(self) -> Tensor:
+        return self.embeddings.tokens.weight
+
+    def token_head(self) -> TokenHead:
+        """Always with gelu, independent of the layers' activation."""
+        return TokenHead(self.width, self.token_embeddings(), "gelu", self.config.norm_epsilon)
+
+    @torch.no_grad()
+    def init_weights(self, generator: torch.Generator) -> None:
+        init_normal(self, self.config.init_std, generator)
+        init_positions(self.embeddings, attention_of(self.blocks[0]), self.config)
