@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import random
 import unicodedata
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from keel.errors import UserError
 from keel.tokenizers.folder import open_tokenizer
-from keel.tokenizers.unigram import ROLES, Unigram
+from keel.tokenizers.unigram import ALBERT as ROLES
+from keel.tokenizers.unigram import XLM_R, Unigram, _parse
 
 SENTENCES = [
     "the old captain watches the keel at dawn",
@@ -113,3 +115,57 @@ def test_other_files_are_refused_in_one_line(content: bytes, tmp_path: Path) -> 
     (tmp_path / "spiece.model").write_bytes(content)
     with pytest.raises(UserError, match=r"spiece\.model: "):
         open_tokenizer(tmp_path)
+
+
+SCRIPTS_MIXED = ["老船长看着龙骨。", "年轻的水手记得七盏灯。", "Émile à Ελλάδα ЯЗЫК"] * 30
+
+
+@pytest.fixture(scope="module")
+def multilingual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unigram, Any, Path]:
+    """A model with the first pieces of XLM-R's, cased and in two scripts."""
+    folder, model = tmp_path_factory.mktemp("xlm-r"), io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            [*SENTENCES, *(["老船长看着龙骨。", "年轻的水手记得七盏灯。", "Émile à Ελλάδα ЯЗЫК"] * 30)]
+        ),
+        model_writer=model,
+        vocab_size=95,
+        character_coverage=1.0,
+        minloglevel=2,
+    )
+    (folder / "sentencepiece.bpe.model").write_bytes(model.getvalue())
+    ours = open_tokenizer(folder)
+    assert isinstance(ours, Unigram) and not ours.lowercase and ours.between == 2
+    return ours, sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()), folder
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text(st.one_of(LETTERS, st.sampled_from("老船长看着龙骨 七盏灯")), max_size=40))
+def test_xlm_r_has_the_ids_of_sentencepiece_and_one_more(multilingual: tuple[Unigram, Any, Path], text: str) -> None:
+    ours, theirs, _ = multilingual
+    assume(not any(token in text for token in XLM_R.values()))
+    ids = [3 if id == theirs.unk_id() else id + 1 for id in theirs.encode(" ".join(text.split()))]
+    assert ours.encode([text])[0].tolist() == ids
+
+
+def test_xlm_r_opens_in_transformers_and_from_there(multilingual: tuple[Unigram, Any, Path], tmp_path: Path) -> None:
+    import transformers
+
+    ours, _, folder = multilingual
+    assert (ours.cls, ours.pad, ours.sep, ours.unk, ours.mask) == (0, 1, 2, 3, ours.size - 1)
+    pieces, table = _parse((folder / "sentencepiece.bpe.model").read_bytes())  # theirs would need protobuf to do so
+    specials = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    vocabulary = [*specials, *pieces[3:], ("<mask>", 0.0)]
+    theirs = transformers.XLMRobertaTokenizer(vocab=vocabulary, _spm_precompiled_charsmap=table)
+    theirs.save_pretrained(tmp_path)
+    again = open_tokenizer(tmp_path)
+    ours.save(tmp_path / "ours")
+    back = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    texts = ["the old captain", "Émile 老船长, 7 lanterns", "  two   spaces ", "a <mask> mast", "ЯЗЫК (x)"]
+    for one, other in itertools.pairwise(texts):
+        expected = theirs(one)["input_ids"]
+        for mine in (ours, again):
+            assert [mine.cls, *mine.encode([one])[0].tolist(), mine.sep] == expected, one
+        assert back(one)["input_ids"] == expected
+        both = [*expected, ours.sep, *theirs(other)["input_ids"][1:]]
+        assert theirs(one, other)["input_ids"] == back(one, other)["input_ids"] == both

@@ -21,8 +21,9 @@ import torch
 
 from keel.batching import groups
 from keel.configs import brief
-from keel.errors import UserError
+from keel.errors import UserError, suggest
 from keel.hugging_face.folder import load_model
+from keel.hugging_face.sentence_encoder import read_sentence_encoder
 from keel.inference.generate import generate
 from keel.interfaces import Task
 from keel.learner.learner import Learner
@@ -32,6 +33,7 @@ from keel.tokenizers.library import LibraryTokenizer
 from keel.values import Rows, Truncation
 
 GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
+POOLINGS = ("mean", "cls", "max")
 EXAMPLE_SIZE = 1 << 10  # of an example without text
 
 
@@ -138,13 +140,36 @@ class Model:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
         return self._encode(texts)
 
-    def embed(self, texts: Sequence[str], pooling: str = "mean", layers: Sequence[int] = (-1,)) -> np.ndarray:
-        """(texts, width): one vector per text, the mean over its tokens or that of [CLS]; averaged over `layers`, where
-        0 is the embeddings and -1 the last layer."""
-        if pooling not in ("mean", "cls"):
-            raise UserError(f"unknown pooling '{pooling}'; choose mean or cls")
+    def embed(
+        self,
+        texts: Sequence[str],
+        pooling: str | None = None,
+        layers: Sequence[int] = (-1,),
+        *,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """(texts, width): one vector per text, averaged over `layers`, where 0 is the embeddings and -1 the last layer.
+
+        `pooling`: mean over the tokens, cls, or max; `normalize`: to length 1; `prompt`: the name of a text of the
+        model's that is put before each text. None: as a sentence-transformers folder says, else the mean, as it is.
+        """
+        encoder = read_sentence_encoder(self.path)
+        pooling = encoder.pooling if pooling is None else pooling
+        if pooling not in POOLINGS:
+            raise UserError(f"unknown pooling '{pooling}'; choose {', '.join(POOLINGS)}")
+        name = encoder.default_prompt if prompt is None else prompt
+        if name is not None and name not in encoder.prompts:
+            raise UserError(f"{self.path}: there is no prompt '{name}'.{suggest(name, encoder.prompts)}")
+        if name is not None and not isinstance(texts, str):
+            texts = [encoder.prompts[name] + text for text in texts]
         vectors = self._encode(texts, layers, pooling)
-        return np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
+        if not vectors:
+            return np.zeros((0, self.learner.backbone.width), np.float32)
+        found = np.stack(vectors)
+        if encoder.normalize if normalize is None else normalize:
+            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return found
 
     def _encode(
         self, texts: Sequence[str], layers: Sequence[int] = (-1,), pooling: str | None = None
@@ -168,7 +193,7 @@ class Model:
                 else:
                     parts = np.split(mixed.cpu().numpy(), np.cumsum(batch.lengths)[:-1])
                 for i, part in zip(group, parts, strict=True):
-                    answers[i] = part.mean(0) if pooling == "mean" else part
+                    answers[i] = part.mean(0) if pooling == "mean" else part.max(0) if pooling == "max" else part
         return answers
 
     def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:

@@ -27,7 +27,9 @@ def embed(
     out: str,
     *,
     column: str | None = None,
-    pooling: str = "mean",
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    prompt: str | None = None,
     layers: str = "-1",
     device: str = "auto",
     allow_pickle: bool = False,
@@ -43,7 +45,7 @@ def embed(
     width, written = 0, 0
     with creating(Path(out)) as target, target.open("wb") as array:
         for group in groups(_texts(file, data), lambda text: EXAMPLE_SIZE + len(text), GROUP_SIZE):
-            vectors = np.ascontiguousarray(loaded.embed(group, pooling, numbers))
+            vectors = np.ascontiguousarray(loaded.embed(group, pooling, numbers, normalize=normalize, prompt=prompt))
             if not width:
                 width = vectors.shape[1]
                 described = np.lib.format.dtype_to_descr(vectors.dtype)

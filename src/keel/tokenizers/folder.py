@@ -1,7 +1,7 @@
 """Opens a tokenizer of any kind.
 
-In: a tokenizer or model folder, a vocab.txt, a tokenizer.json or a spiece.model. Out: the tokenizer; its kind follows
-from the files.
+In: a tokenizer or model folder, a vocab.txt, a tokenizer.json, a spiece.model or a sentencepiece.bpe.model. Out: the
+tokenizer; its kind follows from the files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from keel.files.folders import MANIFEST, SealedFiles, read_json
 from keel.tokenizers.byte_bpe import PAIRS_OF_FILES, ByteBpe
 from keel.tokenizers.byte_fallback import ByteFallback
 from keel.tokenizers.library import MADE_BY, LibraryTokenizer, check_ids, in_brief, parse_tokenizer, tokenizer_files
-from keel.tokenizers.unigram import MODEL_FILE, Unigram
+from keel.tokenizers.unigram import MODEL_FILES, Unigram
 from keel.tokenizers.whole_words import WholeWords
 from keel.tokenizers.wordpiece import NO_PIECES, WordPiece
 
@@ -29,11 +29,12 @@ def open_tokenizer(path: str | Path) -> LibraryTokenizer:
             return _open_json(content)
         if any(files.find(vocabulary) for vocabulary, _ in PAIRS_OF_FILES):
             return ByteBpe.read(path)
-        if model := files.find(MODEL_FILE):
-            return Unigram.read(model)
+        for name in MODEL_FILES:
+            if model := files.find(name):
+                return Unigram.read(model)
     elif path.suffix == ".json" and path.is_file():
         return _open_json(path)
-    elif path.name == MODEL_FILE and path.is_file():
+    elif path.name in MODEL_FILES and path.is_file():
         return Unigram.read(path)
     return WordPiece.load(path)
 

@@ -1,7 +1,8 @@
-"""Unigram tokenizers of sentencepiece, as in ALBERT: read, not trained.
+"""Unigram tokenizers of sentencepiece, as in ALBERT and XLM-R: read, not trained.
 
-In: a `spiece.model`, or a tokenizer.json with a Unigram model. Out: ids equal to those of the sentencepiece library
-itself (versions of `transformers` differ on symbols that a model defines, and on "9,").
+In: ALBERT's `spiece.model`, XLM-R's `sentencepiece.bpe.model`, or a tokenizer.json with a Unigram model. Out: ids equal
+to those of the sentencepiece library itself (versions of `transformers` differ on symbols that a model defines, and on
+"9,"); for XLM-R one higher, because its special tokens have other places in its file.
 
 Notable choice: a spiece.model is a protocol buffer of which only three fields matter (pieces, their scores, the
 normalisation table), so its wire format is parsed here in a few lines instead of with two more dependencies.
@@ -15,27 +16,32 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from keel.errors import UserError
 from keel.tokenizers.library import LibraryTokenizer, check_table, frame_as_bert, no_panic
 
-MODEL_FILE = "spiece.model"
-ROLES = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model")
+ALBERT = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+XLM_R = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+FAIRSEQ = ["<unk>", "<s>", "</s>"]  # the first pieces of XLM-R's file, which get other ids
 SPACE = "▁"
 
 
 class Unigram(LibraryTokenizer):
     kind = "unigram"
-    lowercase = True
-    strips_accents = True
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        missing = [token for token in ROLES.values() if token not in vocabulary]
+        roles = ALBERT if ALBERT["cls"] in vocabulary else XLM_R
+        missing = [token for token in roles.values() if token not in vocabulary]
         if missing:
-            raise UserError(f"the vocabulary lacks {', '.join(missing)}; Keel reads sentencepiece models like ALBERT's")
-        super().__init__(tokenizer, ROLES)
+            raise UserError(
+                f"the vocabulary lacks {', '.join(missing)}; Keel reads sentencepiece models like ALBERT's and XLM-R's"
+            )
+        super().__init__(tokenizer, roles)
+        self.lowercase = self.strips_accents = roles is ALBERT
+        self.between = 1 if roles is ALBERT else 2
 
     @staticmethod
     def read(path: Path) -> Unigram:
@@ -44,11 +50,11 @@ class Unigram(LibraryTokenizer):
         except (IndexError, KeyError, TypeError, struct.error, UnicodeDecodeError):
             raise UserError(f"{path}: not a sentencepiece model, or cut off; restore it from a copy") from None
         spellings = [piece for piece, _ in pieces]
-        if not pieces or ROLES["unk"] not in spellings:
-            raise UserError(f"{path}: holds no pieces with {ROLES['unk']}; is this a sentencepiece model?")
+        if not pieces or ALBERT["unk"] not in spellings:
+            raise UserError(f"{path}: holds no pieces with {ALBERT['unk']}; is this a sentencepiece model?")
         check_table(table, path)
         with no_panic(str(path)):
-            return Unigram(_assemble(pieces, table))
+            return Unigram(_assemble_xlm_r(pieces, table) if spellings[:3] == FAIRSEQ else _assemble(pieces, table))
 
     def shown(self, id: int) -> str:
         return self.vocabulary[id].replace(SPACE, " ")
@@ -60,17 +66,40 @@ class Unigram(LibraryTokenizer):
 def _assemble(pieces: list[tuple[str, float]], table: bytes) -> Tokenizer:
     """ALBERT's normalisation and pre-tokenization around its pieces."""
     spellings = [piece for piece, _ in pieces]
-    tokenizer = Tokenizer(models.Unigram(pieces, spellings.index(ROLES["unk"]), False))
+    tokenizer = Tokenizer(models.Unigram(pieces, spellings.index(ALBERT["unk"]), False))
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     steps += [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
     if table:
         steps.append(normalizers.Precompiled(table))
     tokenizer.normalizer = normalizers.Sequence(steps)
+    _split_at_spaces(tokenizer)
+    frame_as_bert(tokenizer, ALBERT.values())
+    return tokenizer
+
+
+def _assemble_xlm_r(pieces: list[tuple[str, float]], table: bytes) -> Tokenizer:
+    """XLM-R's ids: its special tokens, the pieces of the file without its first three, and the mask."""
+    first, mask = list(XLM_R.values())[:-1], XLM_R["mask"]
+    vocabulary = [*((token, 0.0) for token in first), *pieces[len(FAIRSEQ) :], (mask, 0.0)]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, first.index(XLM_R["unk"]), False))
+    if table:
+        tokenizer.normalizer = normalizers.Precompiled(table)
+    _split_at_spaces(tokenizer)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in first])
+    tokenizer.add_special_tokens([AddedToken(mask, special=True, normalized=False, lstrip=True)])
+    begin, end = XLM_R["cls"], XLM_R["sep"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A {end}",
+        pair=f"{begin} $A {end} {end} $B {end}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (begin, end)],
+    )
+    return tokenizer
+
+
+def _split_at_spaces(tokenizer: Tokenizer) -> None:
     spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-    frame_as_bert(tokenizer, ROLES.values())
-    return tokenizer
 
 
 def _parse(data: bytes) -> tuple[list[tuple[str, float]], bytes]:

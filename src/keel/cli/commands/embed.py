@@ -17,8 +17,19 @@ def embed(
     ],
     text: common.TextColumn = None,
     pooling: Annotated[
-        str, typer.Option(metavar="mean|cls", help="Mean over the tokens, or the vector of [CLS].")
-    ] = "mean",
+        str | None,
+        typer.Option(
+            metavar="mean|cls|max",
+            help="Over the tokens, or the vector of [CLS]; default: as a sentence-transformers folder says, else mean.",
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool | None,
+        typer.Option("--normalize/--no-normalize", help="Vectors of length 1; default: as the folder says, else no."),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Put this prompt of a sentence-transformers folder before texts.")
+    ] = None,
     layers: Annotated[str, typer.Option(metavar="N,N", help="Layers to average: 0 embeddings, -1 the last.")] = "-1",
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
@@ -28,7 +39,16 @@ def embed(
     from keel.stages.embed import embed as run
 
     result = run(
-        model, file, out, column=text, pooling=pooling, layers=layers, device=device, allow_pickle=allow_pickle
+        model,
+        file,
+        out,
+        column=text,
+        pooling=pooling,
+        normalize=normalize,
+        prompt=prompt,
+        layers=layers,
+        device=device,
+        allow_pickle=allow_pickle,
     )
     common.print_result(f"vectors {out}", result, as_json)
 
