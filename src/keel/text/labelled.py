@@ -27,6 +27,9 @@ COMMON_NAMES = {
 }
 
 
+NAME_LENGTH = 40  # of a column's name, at most; what is longer is taken for a text
+
+
 class LabelledData(Options):
     # Numbers are coerced, so that a column can be given as 1 instead of "1".
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -42,6 +45,16 @@ class LabelledData(Options):
 def as_text(value: Any) -> str | None:
     """A field as text; None if it has none (null, a list, an object)."""
     return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
+
+
+def _is_data(names: Sequence[str]) -> bool:
+    """Whether the first row of a table looks like data: a long text, a number, or twice the same."""
+    numbers = any(name.strip().lstrip("+-").replace(".", "", 1).isdecimal() for name in names)
+    return numbers or any(len(name) > NAME_LENGTH for name in names) or len(set(names)) < len(names)
+
+
+def _numbers(roles: Sequence[str]) -> str:
+    return " ".join(f"--{role} {number}" for number, role in enumerate((r for r in roles if r != "pair"), 1))
 
 
 def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> LabelledData:
@@ -66,6 +79,11 @@ def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> Iterat
         columns = {"text": "text"} | {role: role for role in roles if columns[role] or role == "label"}
     for role, name in columns.items():
         if name is None and role != "pair":
-            found = listed(column_names(path))
-            raise UserError(f"{path}: which column holds the {role}? It has {found}; choose with --{role}")
+            names = column_names(path)
+            if kind_of(Path(path)) != ".jsonl" and _is_data(names):
+                raise UserError(
+                    f"{path}: its first line looks like data, not like a header. Number the columns from 1, as in "
+                    f"{_numbers(roles)}; the file has {len(names)}"
+                )
+            raise UserError(f"{path}: which column holds the {role}? It has {listed(names)}; choose with --{role}")
     return read_table(path, columns)

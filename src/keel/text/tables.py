@@ -247,9 +247,11 @@ def _place(path: Path, header: list[str], role: str, column: str) -> int:
             raise UserError(f"{path}: column {column}, wanted as {role}; columns are counted from 1")
         return int(column) - 1
     if column not in header:
+        long = any(len(name) > 40 for name in header)
+        hint = " Its first line looks like data." if long else suggest(column, map(one_line, header))
         raise UserError(
             f"{path}: its header has no column '{column}', wanted as {role}"
-            f" (a number counts from 1 and means there is no header).{suggest(column, map(one_line, header))}"
+            f" (a number counts from 1 and means there is no header).{hint}"
         )
     if header.count(column) > 1:
         raise UserError(
