@@ -119,6 +119,17 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
+def use_threads(threads: int | None) -> None:
+    """Sets the number of CPU threads of this process; None: torch's default."""
+    if threads is not None:
+        import torch
+
+        from keel.machine import check_threads
+
+        check_threads(threads)
+        torch.set_num_threads(threads)
+
+
 def number(value: object) -> str:
     """A value formatted for people: 1,234,567 or 0.0123 or yes."""
     if isinstance(value, bool):

@@ -31,11 +31,13 @@ def embed(
         str | None, typer.Option(metavar="NAME", help="Put this prompt of a sentence-transformers folder before texts.")
     ] = None,
     layers: Annotated[str, typer.Option(metavar="N,N", help="Layers to average: 0 embeddings, -1 the last.")] = "-1",
+    threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
     """Writes one vector for each text of a file."""
+    common.use_threads(threads)
     from keel.stages.embed import embed as run
 
     result = run(

@@ -43,6 +43,7 @@ def evaluate(
     long: Long = None,
     strict: common.Strict = False,
     out: Report = None,
+    threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
@@ -51,6 +52,7 @@ def evaluate(
 
     With --corpus: a pretrained model's losses on held-out text, per token and per character.
     """
+    common.use_threads(threads)
     if corpus is not None and data is None:
         from keel.pretraining.held_out import evaluate_on_corpus
 

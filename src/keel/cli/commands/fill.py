@@ -15,11 +15,13 @@ def fill(
     model: common.ModelFolder,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Text with [MASK]; - reads lines from stdin.")],
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Predictions per [MASK].")] = 5,
+    threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
     """Predicts the most probable tokens at each [MASK]. With --json, one object per text."""
+    common.use_threads(threads)
     import keel
 
     loaded = keel.load(model, allow_pickle=allow_pickle, device=device)

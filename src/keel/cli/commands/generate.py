@@ -23,11 +23,13 @@ def generate(
         float | None, typer.Option(metavar="P", help="Sample from the fewest tokens whose probabilities sum to P.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same texts.")] = 1,
+    threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: common.Json = False,
 ) -> None:
     """Continues a text with a causal language model."""
+    common.use_threads(threads)
     from keel.inference.generate import generate as run
     from keel.inference.model import Model
 

@@ -33,11 +33,13 @@ def predict(
     pair: Pair = None,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
+    threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; always on.")] = True,
 ) -> None:
     """Prints one JSON object per text, in the same order; positions are character offsets."""
+    common.use_threads(threads)
     from keel.inference.tasks import answer_groups, open_task
     from keel.stages.evaluate import predict_groups
 

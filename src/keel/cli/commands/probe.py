@@ -21,12 +21,14 @@ def probe(
     label: common.LabelColumn = None,
     examples: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of training texts.")] = 5000,
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="DIR", help="Output folder for a report.")] = None,
+    threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
     """Probes every layer: a linear classifier for labels, nearest class means for word senses."""
+    common.use_threads(threads)
     from keel.stages.probe import probe as run
 
     result = run(

@@ -33,11 +33,13 @@ def translate(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     attention: AttentionMap = None,
+    threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines with scores instead of plain lines.")] = False,
 ) -> None:
     """Prints one translation per line, in the same order."""
+    common.use_threads(threads)
     from keel.files.folders import check_absent
     from keel.inference import translate as stage
 
@@ -88,6 +90,8 @@ def _groups(texts: list[str], file: str | None) -> Iterable[list[str]]:
 
     if not file:
         return common.text_groups(texts, blank=True)
+    for _ in unicode_lines(Path(file)):  # a line that cannot be read is reported before anything is translated
+        continue
     return groups(unicode_lines(Path(file)), lambda text: 1, common.GROUP_LINES)
 
 
