@@ -126,7 +126,8 @@ def test_a_terminal_that_is_closed_saves_the_run(pretrain: list[str], tmp_path: 
         os.execv(sys.executable, words)
     deadline = time.monotonic() + 60
     os.set_blocking(terminal, False)
-    while not (out / "metrics.jsonl").exists() and time.monotonic() < deadline:
+    log = out / "metrics.jsonl"
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:  # until the first step is done
         try:
             os.read(terminal, 65536)
         except BlockingIOError:

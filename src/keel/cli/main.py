@@ -22,7 +22,9 @@ def main() -> None:
     signals.listen()
     try:
         code = _start()
+        signals.stop_listening()
     except KeyboardInterrupt:
+        signals.stop_listening()
         code = signals.leave()
     sys.exit(code)
 

@@ -6,6 +6,8 @@ a checkpoint (`training/stopping.py`).
 Notable choices
 - A signal that is ignored stays ignored: nohup, and background jobs of a shell.
 - Forked children get the default handlers: `terminate()` ends them without a traceback.
+- When the command is done they have their default effect again: an exception during the interpreter's exit would be
+  printed with a traceback.
 - The last signal is remembered: an import or a library may catch the exception and raise one of its own.
 """
 
@@ -40,7 +42,13 @@ def listen() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     if os.name == "posix":
-        os.register_at_fork(after_in_child=_forget)
+        os.register_at_fork(after_in_child=stop_listening)
+
+
+def stop_listening() -> None:
+    for number in _signals():
+        if signal.getsignal(number) is _stop:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def received() -> int | None:
@@ -58,12 +66,6 @@ def leave() -> int:
 def _stop(number: int, frame: Any) -> None:
     _received.append(number)
     raise StoppedBySignal(number)
-
-
-def _forget() -> None:
-    for number in _signals():
-        if signal.getsignal(number) is _stop:
-            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 def _signals() -> list[signal.Signals]:
