@@ -156,3 +156,24 @@ def test_time_is_not_needed_for_the_first_line(monkeypatch: pytest.MonkeyPatch) 
     assert next(common.text_groups(["-"])) == ["y"]
     assert time.monotonic() - began < 5
     os.close(writing)
+
+
+# Sends itself a signal when the import of torch reaches a module.
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+module, sys.argv[1:] = sys.argv[1], ["fill", "no-such-model", "text"]
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from keel.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["torch.autograd", "torch.distributed.rpc", "torch.nn", "torch._jit_internal"])
+def test_a_signal_while_torch_is_imported_is_one_line(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "keel: stopped by Ctrl-C\n")

@@ -6,6 +6,8 @@ a checkpoint (`training/stopping.py`).
 Notable choices
 - A signal that is ignored stays ignored: nohup, and background jobs of a shell.
 - Forked children get the default handlers: `terminate()` ends them without a traceback.
+- While torch is imported, the process ends at once: C++ code that calls Python aborts on an exception, and no work has
+  begun.
 - When the command is done they have their default effect again: an exception during the interpreter's exit would be
   printed with a traceback.
 - The last signal is remembered: an import or a library may catch the exception and raise one of its own.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 from keel.console import say
@@ -65,7 +68,14 @@ def leave() -> int:
 
 def _stop(number: int, frame: Any) -> None:
     _received.append(number)
+    if _importing_torch():
+        os._exit(leave())
     raise StoppedBySignal(number)
+
+
+def _importing_torch() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(vars(torch.__spec__).get("_initializing"))
 
 
 def _signals() -> list[signal.Signals]:
