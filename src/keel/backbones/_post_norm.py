@@ -77,6 +77,20 @@ class BidirectionalConfig(PostNormConfig):
         return self
 
 
+class OffsetConfig(PostNormConfig):
+    """Config of RoBERTa and XLM-R: one segment, and position indices that start after the padding token's id."""
+
+    segments: int = Field(1, ge=1, le=1 << 20, description="segment embeddings; only the first is used")
+    padding: int | None = Field(None, ge=0, description="id of the padding token; null: the tokenizer's")
+    norm_epsilon: float = Field(1e-5, gt=0)
+    pooler: bool = False
+
+    @property
+    def first_position(self) -> int:
+        assert self.padding is not None, "the padding token is known before the model is built"
+        return self.padding + 1
+
+
 def make_embeddings(config: PostNormConfig, first_position: int = 0, fixed_segment: bool = False) -> Embeddings:
     assert config.vocabulary is not None
     embeddings = Embeddings(

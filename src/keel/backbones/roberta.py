@@ -14,10 +14,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from keel.backbones._post_norm import PostNormConfig, init_positions, make_block, make_embeddings
+from keel.backbones._post_norm import OffsetConfig, init_positions, make_block, make_embeddings
 from keel.interfaces import Backbone
 from keel.layers.block import attention_of, run_blocks
 from keel.layers.init_weights import init_normal
@@ -27,17 +26,8 @@ from keel.layers.token_head import TokenHead
 from keel.values import Batch, Encoding
 
 
-class RobertaConfig(PostNormConfig):
+class RobertaConfig(OffsetConfig):
     kind: Literal["roberta"] = "roberta"
-    segments: int = Field(1, ge=1, le=1 << 20, description="segment embeddings; only the first is used")
-    padding: int | None = Field(None, ge=0, description="id of the padding token; null: the tokenizer's")
-    norm_epsilon: float = Field(1e-5, gt=0)
-    pooler: bool = False
-
-    @property
-    def first_position(self) -> int:
-        assert self.padding is not None, "the padding token is known before the model is built"
-        return self.padding + 1
 
 
 class Roberta(Backbone):

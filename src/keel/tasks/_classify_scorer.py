@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import nan
@@ -49,8 +50,9 @@ class _LabelScorer(Scorer):
         if examples:
             self.count(np.array(self.to_targets(gold)), np.array(self.to_targets(predicted)), answers)
 
+    @abstractmethod
     def count(self, right: np.ndarray, guessed: np.ndarray, answers: Sequence[dict[str, Any]]) -> None:
-        raise NotImplementedError
+        """Adds gold and predicted labels, as indices or as multi-hot vectors."""
 
     def f1_by_label(self, scores: metrics.F1Scores) -> dict[str, float]:
         return {name: f.f1 for name, f in zip(self.labels, scores.per_label, strict=True)}

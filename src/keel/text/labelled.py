@@ -18,16 +18,13 @@ from keel.configs import Options
 from keel.errors import Rejected, UserError
 from keel.text.long_text import LongText
 from keel.text.records import listed
-from keel.text.tables import Record, column_names, kind_of, read_table
+from keel.text.tables import Record, column_names, kind_of, looks_like_data, read_table
 
 COMMON_NAMES = {
     "text": ("text", "sentence", "sentence1", "text_a", "question1", "premise", "#1 String", "content", "review"),
     "pair": ("pair", "text_pair", "sentence2", "text_b", "question2", "hypothesis", "#2 String"),
     "label": ("label", "labels", "class", "category", "score", "similarity", "gold_label", "Quality"),
 }
-
-
-NAME_LENGTH = 40  # of a column's name, at most; what is longer is taken for a text
 
 
 class LabelledData(Options):
@@ -45,12 +42,6 @@ class LabelledData(Options):
 def as_text(value: Any) -> str | None:
     """A field as text; None if it has none (null, a list, an object)."""
     return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
-
-
-def _is_data(names: Sequence[str]) -> bool:
-    """Whether the first row of a table looks like data: a long text, a number, or twice the same."""
-    numbers = any(name.strip().lstrip("+-").replace(".", "", 1).isdecimal() for name in names)
-    return numbers or any(len(name) > NAME_LENGTH for name in names) or len(set(names)) < len(names)
 
 
 def _numbers(roles: Sequence[str]) -> str:
@@ -80,7 +71,7 @@ def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> Iterat
     for role, name in columns.items():
         if name is None and role != "pair":
             names = column_names(path)
-            if kind_of(Path(path)) != ".jsonl" and _is_data(names):
+            if kind_of(Path(path)) != ".jsonl" and looks_like_data(names):
                 raise UserError(
                     f"{path}: its first line looks like data, not like a header. Number the columns from 1, as in "
                     f"{_numbers(roles)}; the file has {len(names)}"

@@ -32,6 +32,7 @@ from keel.text.blocks import TextSource, Unreadable, check_regular
 from keel.text.records import UNPAIRED, json_object, listed, one_line
 from keel.text.rows import RECORD_BYTES, TOO_LONG, Line, Row, table_rows, whole_lines
 
+NAME_LENGTH = 40  # of a column's name, at most; what is longer is taken for a text
 TABLES = (".csv", ".tsv", ".jsonl", ".txt")
 
 
@@ -81,6 +82,12 @@ def column_names(path: str | Path) -> list[str]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # For this module and the other readers in this folder
+
+
+def looks_like_data(names: Sequence[str]) -> bool:
+    """Whether the first row of a table is no header: it has a long text, a number, or twice the same."""
+    numbers = any(name.strip().lstrip("+-").replace(".", "", 1).isdecimal() for name in names)
+    return numbers or any(len(name) > NAME_LENGTH for name in names) or len(set(names)) < len(names)
 
 
 def kind_of(path: Path) -> str:
@@ -247,8 +254,8 @@ def _place(path: Path, header: list[str], role: str, column: str) -> int:
             raise UserError(f"{path}: column {column}, wanted as {role}; columns are counted from 1")
         return int(column) - 1
     if column not in header:
-        long = any(len(name) > 40 for name in header)
-        hint = " Its first line looks like data." if long else suggest(column, map(one_line, header))
+        data = looks_like_data(header)
+        hint = " Its first line looks like data." if data else suggest(column, map(one_line, header))
         raise UserError(
             f"{path}: its header has no column '{column}', wanted as {role}"
             f" (a number counts from 1 and means there is no header).{hint}"

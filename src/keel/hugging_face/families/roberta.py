@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from keel.backbones._post_norm import OffsetConfig
 from keel.backbones.roberta import RobertaConfig
-from keel.backbones.xlm_roberta import XlmRobertaConfig
 from keel.hugging_face.families import _post_norm as shared
 from keel.hugging_face.family import Family, renamed
 from keel.hugging_face.names import Name, layer
@@ -21,7 +21,7 @@ def config_from(published: dict[str, Any], tensor_names: set[str]) -> RobertaCon
     return RobertaConfig(**given_keys(published, tensor_names))
 
 
-def config_keys(config: RobertaConfig | XlmRobertaConfig) -> dict[str, Any]:
+def config_keys(config: OffsetConfig) -> dict[str, Any]:
     return {
         **shared.config_keys(config, positions=config.first_position + config.positions),
         "pad_token_id": config.padding,
@@ -38,7 +38,7 @@ def given_keys(published: dict[str, Any], tensor_names: set[str]) -> dict[str, A
     return given | {"padding": padding, "attention": shared.causal_section(published), "pooler": bool(pooled)}
 
 
-def names(config: RobertaConfig | XlmRobertaConfig, task: str | None) -> list[Name]:
+def names(config: OffsetConfig, task: str | None) -> list[Name]:
     head = shared.language_model_head(config)
     pooler = "classifier.dense" if task in ("classify", "regress") else "roberta.pooler.dense"
     return [
