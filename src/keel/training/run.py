@@ -26,6 +26,7 @@ from keel.learner.task_setup import TaskSetup
 from keel.machine import check_threads, default_threads, keep_freed_memory
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
+from keel.training.callbacks import Callbacks
 from keel.training.optimizer import make_optimizer, restore_optimizer
 from keel.training.precision import choose_precision
 from keel.training.progress import TrainingProgress
@@ -66,6 +67,7 @@ class RunOptions:
     resume: bool = False
     threads: int | None = None
     quiet: bool = False
+    callbacks: Callbacks = field(default_factory=Callbacks)
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -113,6 +115,7 @@ def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[State, 
         save=lambda state: folder.save(_checkpoint(plan, optimizer, state, made_by), settings.keep_checkpoints),
         log=lambda entry: _log(folder, progress, entry),
         show=progress.show,
+        callbacks=options.callbacks,
         began=options.began,
     )
     try:
