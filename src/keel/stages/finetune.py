@@ -76,6 +76,7 @@ def finetune(
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
     quiet: bool = False,
+    track: str | None = None,
     on_step: Callback | None = None,
     on_evaluate: Callback | None = None,
 ) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def finetune(
     With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights. `on_step` and
     `on_evaluate` get the entries of `metrics.jsonl`, `on_step` one for every step, `on_evaluate` also the `score` (the
     primary metric); one that returns False ends the run as if it were complete, and the result then has
-    `ended_by_callback`."""
+    `ended_by_callback`. `track` names a tracker, such as tensorboard."""
     began, say = time.monotonic(), report or (lambda _: None)
     if not resume:
         RunFolder(Path(out)).check_new()
@@ -92,11 +93,18 @@ def finetune(
     callbacks = Callbacks(on_step, on_evaluate)
     where = find_device(device)
     options = RunOptions(
-        out=out, device=where, resume=resume, threads=threads, quiet=quiet, callbacks=callbacks, began=began
+        out=out,
+        device=where,
+        resume=resume,
+        threads=threads,
+        quiet=quiet,
+        track=track,
+        callbacks=callbacks,
+        began=began,
     )
     loaded, recipe, kind, data = _read(model, task, tokenizer, train, dev, overrides, strict, allow_pickle, say)
     work = _prepare(recipe, kind, data, loaded, options, say)
-    again = _resume_command(model, train, dev, out, device, allow_pickle, tokenizer)
+    again = _resume_command(model, train, dev, out, device, allow_pickle, tokenizer, track)
     plan = _plan(recipe, work, model, data_fingerprint(model, train, dev, tokenizer), again)
     callbacks.more = lambda: {"score": work.evaluator.score}
     state, folder, facts = run(plan, options)
@@ -300,7 +308,14 @@ def _card(recipe: TaskRecipe, model: str, example: str) -> str:
 
 
 def _resume_command(
-    model: str, train: str, dev: str | None, out: str, device: str, pickle: bool, tokenizer: str | None
+    model: str,
+    train: str,
+    dev: str | None,
+    out: str,
+    device: str,
+    pickle: bool,
+    tokenizer: str | None,
+    track: str | None,
 ) -> str:
     out = path_argument(out)
     words = ["keel", "finetune", path_argument(model), f"{out}/recipe.yaml", "--train", path_argument(train)]
@@ -308,4 +323,5 @@ def _resume_command(
     words += ["--tokenizer", path_argument(tokenizer)] if tokenizer else []
     words += ["--out", out, "--resume"]
     words += ["--device", device] if device != "auto" else []
+    words += ["--track", track] if track else []
     return shell_command(words + (["--allow-pickle"] if pickle else []))

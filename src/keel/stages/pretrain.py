@@ -54,6 +54,7 @@ def pretrain(
     allow_pickle: bool = False,
     blanks: Sequence[str] = (),
     quiet: bool = False,
+    track: str | None = None,
     on_step: Callback | None = None,
     on_evaluate: Callback | None = None,
 ) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def pretrain(
     `init` is a model to start from: its architecture and weights replace the recipe's backbone and its fresh weights.
     `blanks` are texts with [MASK], filled before and after training for the report page. `on_step` and `on_evaluate`
     get the entries of `metrics.jsonl`, `on_step` one for every step; one that returns False ends the run as if it were
-    complete, and the result then has `ended_by_callback`.
+    complete, and the result then has `ended_by_callback`. `track` names a tracker, such as tensorboard.
     """
     began = time.monotonic()
     if not resume:
@@ -70,7 +71,14 @@ def pretrain(
     prepare_cpu()
     where, callbacks = find_device(device), Callbacks(on_step, on_evaluate)
     options = RunOptions(
-        out=out, device=where, resume=resume, threads=threads, quiet=quiet, callbacks=callbacks, began=began
+        out=out,
+        device=where,
+        resume=resume,
+        threads=threads,
+        quiet=quiet,
+        track=track,
+        callbacks=callbacks,
+        began=began,
     )
     given = list(overrides) + ([f"training.budget={budget}"] if budget else [])
     data, loaded = _read(recipe, given, corpus, tokenizer, init, allow_pickle)
@@ -80,7 +88,7 @@ def pretrain(
         _start_from(learner, loaded)
     learner.to(where)
     before = [_predictions(learner, data, text) for text in blanks]
-    plan = _plan(learner, data, where, _resume_command(corpus, out, device, init))
+    plan = _plan(learner, data, where, _resume_command(corpus, out, device, init, track))
     state, folder, facts = run(plan, options)
     after = [_predictions(learner, data, text) for text in blanks]
     fills = [{"text": t, "before": b, "after": a} for t, b, a in zip(blanks, before, after, strict=True)]
@@ -220,8 +228,9 @@ def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: State) ->
     }
 
 
-def _resume_command(corpus: str, out: str, device: str, init: str | None) -> str:
+def _resume_command(corpus: str, out: str, device: str, init: str | None, track: str | None) -> str:
     corpus, out = path_argument(corpus), path_argument(out)
     words = ["keel", "pretrain", f"{out}/recipe.yaml", "--corpus", corpus, "--out", out, "--resume"]
     words += ["--device", device] if device != "auto" else []
+    words += ["--track", track] if track else []
     return shell_command(words + (["--init", path_argument(init)] if init else []))
