@@ -95,7 +95,7 @@ def compare_lineage(
             use.measure_cost(replace(machine, at_once=1), say)
     except (Stopped, KeyboardInterrupt):  # the latter while predictions are timed
         raise Stopped("stopped; finished runs are kept. Resume with the same command and --resume") from None
-    return comparison.write()
+    return comparison.write(finished=True)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class LineageComparison:
         tunings = [use.turn(t) for t in range(1, most + 1) for use in uses if t <= plan.seeds(use.member)]
         return tunings + [use.of_size(size) for size in plan.sizes for use in uses]
 
-    def write(self) -> dict[str, Any]:
+    def write(self, finished: bool = False) -> dict[str, Any]:
         """Writes the results of all finished runs to `comparison.json` and the page."""
         runs = []
         for member in self.plan.members:
@@ -146,7 +146,7 @@ class LineageComparison:
                     tasks.setdefault(use.task.name, {})[use.way] = found
             runs.append({"member": member.name, **_figures(self.model(member)), "tasks": tasks})
         rows = _rows(self.plan, runs)
-        result = {"out": str(self.folder), "plan": asdict(self.plan), "rows": rows, "runs": runs}
+        result = {"out": str(self.folder), "plan": asdict(self.plan), "finished": finished, "rows": rows, "runs": runs}
         write_file(self.folder / RESULTS, json.dumps(result, indent=2))
         write_page(self.folder, self.plan, result)
         return result

@@ -95,7 +95,7 @@ def compare_pretraining(
     tunings = [_tuning(made, task, turn) for turn in turns for made in pretrainings for task in tasks]
     figures = cache(model_figures)
 
-    def keep() -> dict[str, Any]:
+    def keep(finished: bool = False) -> dict[str, Any]:
         """Writes and returns the results of all finished runs."""
         runs = []
         for made in (one for one in pretrainings if one.finished):
@@ -103,7 +103,7 @@ def compare_pretraining(
             results = {name: [one.result() for one in all_of if one.finished] for name, all_of in mine.items()}
             run = {"recipe": made.recipe, "seed": made.seed, **figures(made.model)}
             runs.append(run | {"tasks": {name: found for name, found in results.items() if found}})
-        result = {"out": out, "plan": asdict(plan), "recipes": _rank(plan, runs), "runs": runs}
+        result = {"out": out, "plan": asdict(plan), "finished": finished, "recipes": _rank(plan, runs), "runs": runs}
         write_file(folder / RESULTS, json.dumps(result, indent=2))
         _write_page(folder, plan, result)
         return result
@@ -113,7 +113,7 @@ def compare_pretraining(
         run_jobs(tunings, machine, say, keep)
     except Stopped:
         raise Stopped("stopped; finished runs are kept. Resume with the same command and --resume") from None
-    return keep()
+    return keep(finished=True)
 
 
 def _tuning(made: Pretraining, task: LabelledTask, turn: int) -> Finetuning:

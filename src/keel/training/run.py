@@ -157,6 +157,7 @@ def _checkpoint(plan: RunPlan, optimizer: torch.optim.Optimizer, state: State, m
         facts=made_by,
         recipe_yaml=plan.recipe_yaml,
         card=plan.card,
+        resume_command=plan.resume_command,
         setup=plan.setup(),
     )
 

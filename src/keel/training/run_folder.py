@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -61,6 +62,7 @@ class Checkpoint:
     facts: dict[str, Any]
     recipe_yaml: str
     card: str
+    resume_command: str
     setup: TaskSetup | None
 
 
@@ -126,12 +128,22 @@ class RunFolder:
             with self._disk_full_explained(), folders.write_folder(target, parts.facts) as folder:
                 save_model(folder, parts.learner, parts.tokenizer, parts.card, parts.setup)
                 write_tensors(folder / "state.safetensors", state)
-                (folder / "run.json").write_text(json.dumps({**asdict(parts.state), **parts.facts}, indent=2))
+                content = {**asdict(parts.state), **parts.facts, "resume": self._resume(parts.resume_command)}
+                (folder / "run.json").write_text(json.dumps(content, indent=2))
                 (folder / "recipe.yaml").write_text(parts.recipe_yaml, encoding="utf-8")
         best = parts.state.best
         for old in self.steps()[:-keep]:
             if best is None or not old.name.startswith(f"step-{best.step:08d}"):
                 shutil.rmtree(old)
+
+    def _resume(self, command: str) -> dict[str, Any]:
+        """The command that resumes the run, and the folder from which, relative to this one: its paths may be, too."""
+        with contextlib.suppress(OSError, ValueError):  # the working directory is gone, or on another drive
+            return {
+                "command": command,
+                "from": os.path.relpath(os.path.realpath(Path.cwd()), os.path.realpath(self.out)),
+            }
+        return {"command": command, "from": None}
 
     def _check_finite(self, parts: Checkpoint, state: dict[str, torch.Tensor]) -> None:
         name = first_not_finite(parts.learner.state_dict()) or first_not_finite(state)
@@ -170,6 +182,7 @@ class RunFolder:
         facts = json.loads((steps[-1] / "run.json").read_text())
         cursors = {name: Cursor(**c) for name, c in facts.pop("cursors").items()}
         best = facts.pop("best", None)
+        facts.pop("resume", None)
         state = State(
             facts.pop("step"),
             facts.pop("tokens"),
