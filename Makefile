@@ -40,8 +40,11 @@ fix: .venv/ready  ## let ruff fix what it can
 bench: .venv/ready  ## speed against the peers, alternating in one process; TEXT=path measures on your own text
 	$(BIN)/python bench/run.py $(if $(TEXT),--text $(TEXT))
 
+docs: .venv/ready  ## these pages as a site that can be searched, in site/, English and Chinese; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
 golden: .venv/ready  ## short runs of every model and task on BASE and on this tree: the same to the last bit?
 	$(BIN)/python bench/golden.py $(BASE)
 
-.PHONY: help demo test faults check fix bench golden
+.PHONY: help demo test faults check fix bench docs golden
 .DEFAULT_GOAL := help
