@@ -237,14 +237,6 @@ def test_python_in_the_pages_is_python(page: Path) -> None:
         ast.parse(text)
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    targets = [t.split("#")[0] for t in LINK.findall(text) if not re.match(r"[a-z]+:", t)]
-    broken = [target for target in targets if target and not (page.parent / target).exists()]
-    assert not broken, f"{name_of(page)} links to {broken}"
-
-
 @pytest.mark.parametrize("page, heading", [(READMES[0], "What you can rely on"), (READMES[1], "可以信赖的地方")])
 def test_every_promise_links_to_tests_that_hold_it(page: Path, heading: str) -> None:
     """In both languages the same promises, with the same tests, and each of these files has tests in it."""
