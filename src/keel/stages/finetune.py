@@ -34,6 +34,7 @@ from keel.finetuning.labelled import (
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
 from keel.finetuning.survey import describe, warnings
 from keel.hugging_face.folder import LoadedModel, load_model
+from keel.in_memory import MemoryTable, Source, as_source
 from keel.inference.tasks import describe_truncation
 from keel.interfaces import Task
 from keel.layers.compact_embedding import compact_token_embeddings
@@ -63,9 +64,9 @@ def finetune(
     model: str,
     task: str | TaskRecipe,
     *,
-    train: str,
+    train: Any,
     out: str,
-    dev: str | None = None,
+    dev: Any = None,
     tokenizer: str | None = None,
     overrides: Sequence[str] = (),
     strict: bool = False,
@@ -78,8 +79,9 @@ def finetune(
 ) -> dict[str, Any]:
     """Trains, or resumes training, and returns the metrics on the development data.
 
-    With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights."""
+    `train` and `dev` are files, or rows in memory in any of the forms of `in_memory.py`. With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights."""
     began, say = time.monotonic(), report or (lambda _: None)
+    train, dev = as_source(train, "train"), None if dev is None else as_source(dev, "dev")
     if not resume:
         RunFolder(Path(out)).check_new()
     prepare_cpu()
@@ -272,8 +274,10 @@ def _card(recipe: TaskRecipe, model: str, example: str) -> str:
 
 
 def _resume_command(
-    model: str, train: str, dev: str | None, out: str, device: str, pickle: bool, tokenizer: str | None
+    model: str, train: Source, dev: Source | None, out: str, device: str, pickle: bool, tokenizer: str | None
 ) -> str:
+    if isinstance(train, MemoryTable) or isinstance(dev, MemoryTable):
+        return "the same call of keel.finetune, with the same data and resume=True"
     out = path_argument(out)
     words = ["keel", "finetune", path_argument(model), f"{out}/recipe.yaml", "--train", path_argument(train)]
     words += ["--dev", path_argument(dev)] if dev else []

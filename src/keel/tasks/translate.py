@@ -42,6 +42,7 @@ from keel.metrics.translation import TranslationCounts, need_sacrebleu, sentence
 from keel.report_tables import Plot, Table
 from keel.tasks._scoring import Variety, Worst
 from keel.text.labelled import LabelledData, find_columns
+from keel.in_memory import Source
 from keel.text.parallel import Pair, read_pairs, two_files
 from keel.text.tables import TABLES, kind_of
 from keel.tokenizers.special_tokens import frame
@@ -70,11 +71,11 @@ class Translate(Task):
     config: TranslateConfig
     data: LabelledData
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
         data = self.data
-        if not two_files(path) and kind_of(Path(path)) in TABLES:
-            data = find_columns(path, data, ("text", "label"))
-        return ExampleFile(lambda: read_pairs(path, data, labelled), data)
+        if not two_files(source) and kind_of(source) in TABLES:
+            data = find_columns(source, data, ("text", "label"))
+        return ExampleFile(lambda: read_pairs(source, data, labelled), data)
 
     def example(self, given: Any) -> Pair:
         if not isinstance(given, str):
