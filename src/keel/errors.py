@@ -32,10 +32,10 @@ class Rejected:
     reason: str  # `kind: detail`
 
     def __str__(self) -> str:
-        return f"{place(self.file, self.line)}: {self.reason}"
+        return f"{locate(self.file, self.line)}: {self.reason}"
 
 
-def place(file: str, line: int) -> str:
+def locate(file: str, line: int) -> str:
     """Where something is: `a.csv, line 3`. A .parquet, and data in memory (`<train>`), have rows instead of lines."""
     if not line:
         return file

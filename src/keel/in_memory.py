@@ -1,7 +1,7 @@
 """Labelled data that a Python caller has in memory, as a table that the readers of files can read.
 
-In: a list of rows, a dictionary of columns, a pandas or polars frame, a `datasets.Dataset`, or an iterator of rows. Out:
-a `MemoryTable`: rows with named fields, like the objects of a .jsonl file.
+In: a list of rows, a dictionary of columns, a pandas or polars frame, a `datasets.Dataset`, or an iterator of rows.
+Out: a `MemoryTable`: rows with named fields, like the objects of a .jsonl file.
 
 A row is a dictionary, a named tuple, a text, or a tuple: (text, label), or (text, pair, label).
 
@@ -69,7 +69,7 @@ def as_source(data: Any, name: str) -> Source:
 def is_table(data: Any) -> bool:
     """Whether data has named columns: a frame, a dictionary, a data set, or a list of dictionaries."""
     first = data[0] if isinstance(data, list | tuple) and data else None
-    return isinstance(data, Mapping | MemoryTable) or hasattr(data, "columns") or _has_features(data) or _named(first)
+    return isinstance(data, Mapping | MemoryTable) or hasattr(type(data), "columns") or _has_features(data) or _named(first)
 
 
 def _items(data: Any, name: str) -> Sequence[Any]:
@@ -77,10 +77,10 @@ def _items(data: Any, name: str) -> Sequence[Any]:
         return list(_data_set(data))
     if isinstance(data, Mapping):
         return list(_of_columns(data, name))
-    if hasattr(data, "iter_rows") and hasattr(data, "columns"):  # polars
+    if hasattr(data, "collect") and hasattr(type(data), "columns"):
+        data = data.collect()  # a lazy frame of polars
+    if hasattr(data, "iter_rows") and hasattr(type(data), "columns"):  # polars
         return [_clean(row) for row in data.iter_rows(named=True)]
-    if hasattr(data, "collect") and hasattr(data, "columns"):
-        return _items(data.collect(), name)  # a lazy frame of polars
     if hasattr(data, "iloc"):  # pandas
         return list(_pandas(data))
     if isinstance(data, Iterable) and not isinstance(data, bytes | bytearray):
@@ -100,7 +100,9 @@ def _of_columns(data: Mapping[Any, Any], name: str) -> Iterator[dict[str, Any]]:
     lengths = {key: len(column) for key, column in lists.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{key!r} has {length:,}" for key, length in lengths.items())
-        raise UserError(f"{name}: the columns have different lengths ({listed}); each row needs a value in every column")
+        raise UserError(
+            f"{name}: the columns have different lengths ({listed}); each row needs a value in every column"
+        )
     for values in zip(*lists.values(), strict=True):
         yield _clean(dict(zip(lists, values, strict=True)))
 

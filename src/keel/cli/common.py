@@ -41,7 +41,7 @@ LINE_BYTES = 32 << 20
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]
 Texts = Annotated[
-    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz).")
+    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz) .parquet.")
 ]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")]
 Documents = Annotated[

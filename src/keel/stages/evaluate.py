@@ -38,7 +38,7 @@ def evaluate(
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The metrics on a file, or on rows in memory; `out` is a folder for the answers (one JSON object per line) and the report page."""
+    """The metrics on a file, or on rows in memory; `out` is a folder for the answers, as JSON lines, and the report."""
     data = as_source(data, "data")
     if out and long == "all":
         raise UserError("--long all compares metrics and writes no answers; omit --out, or choose one strategy")
@@ -136,7 +136,12 @@ def _score(
         loaded.task = before
     evaluation = scorer.compute()
     known, used = task.needs.long, task.data.long.strategy
-    figures = {"long": used if used in known else known[0], **_shares(lost), **evaluation.metrics}
+    figures = {
+        "primary_metric": evaluation.primary,
+        "long": used if used in known else known[0],
+        **_shares(lost),
+        **evaluation.metrics,
+    }
     return figures | ({"majority": evaluation.baseline} if evaluation.baseline else {}), evaluation
 
 

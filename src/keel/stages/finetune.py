@@ -79,7 +79,8 @@ def finetune(
 ) -> dict[str, Any]:
     """Trains, or resumes training, and returns the metrics on the development data.
 
-    `train` and `dev` are files, or rows in memory in any of the forms of `in_memory.py`. With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights."""
+    `train` and `dev` are files, or rows in memory in any of the forms of `in_memory.py`. With a `tokenizer`, `model` is
+    a pretraining recipe: its backbone starts from fresh weights."""
     began, say = time.monotonic(), report or (lambda _: None)
     train, dev = as_source(train, "train"), None if dev is None else as_source(dev, "dev")
     if not resume:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.interfaces import Tokenizer
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 from keel.text.long_text import share_room
-from keel.in_memory import Source
 from keel.text.tables import Record
 from keel.tokenizers.special_tokens import frame, framing
 from keel.values import ExampleFile, Truncation, Usage, Window

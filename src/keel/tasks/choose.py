@@ -23,13 +23,13 @@ import torch
 import torch.nn.functional as F
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.report_tables import Plot, Table
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
 from keel.tasks._scoring import Variety, Worst
 from keel.tasks._text_rows import TextExample, text_windows
 from keel.text.labelled import LabelledData, as_text, find_columns
-from keel.in_memory import Source
 from keel.text.tables import Record, column_names, read_table
 from keel.values import Batch, Evaluation, ExampleFile, Rows, Score, Scorer, TaskNeeds, Truncation, Usage, Window
 

@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from keel.configs import TaskConfig
-from keel.errors import Rejected, UserError, place
+from keel.errors import Rejected, UserError, locate
 from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.crf import CRF
@@ -261,7 +261,7 @@ def _from_sentence(sentence: Sentence | Rejected, labelled: bool) -> TaggedText 
     text, words = _join_words(sentence.words)
     tags = [_to_bioes(tag) for tag in sentence.tags] if labelled else None
     entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
-    return TaggedText(text, words, tags, entities, place(sentence.file, sentence.line))
+    return TaggedText(text, words, tags, entities, locate(sentence.file, sentence.line))
 
 
 def _from_spans(row: Spanned | Rejected) -> TaggedText | Rejected:
@@ -273,7 +273,7 @@ def _from_spans(row: Spanned | Rejected) -> TaggedText | Rejected:
         inside = [n for n, (a, b) in enumerate(words) if start < b and a < stop]
         for n in inside:
             tags[n] = f"{'B' if n == inside[0] else 'I'}-{label}"
-    return TaggedText(row.text, words, tags, list(row.spans), place(row.file, row.line))
+    return TaggedText(row.text, words, tags, list(row.spans), locate(row.file, row.line))
 
 
 def _from_record(record: Record | Rejected) -> TaggedText | Rejected:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -31,6 +30,7 @@ from torch import Tensor, nn
 from keel.backbones.transformer import Transformer
 from keel.configs import TaskConfig
 from keel.errors import UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.cross_entropy import tied_cross_entropy
 from keel.layers.decoders.beam_search import search
@@ -42,7 +42,6 @@ from keel.metrics.translation import TranslationCounts, need_sacrebleu, sentence
 from keel.report_tables import Plot, Table
 from keel.tasks._scoring import Variety, Worst
 from keel.text.labelled import LabelledData, find_columns
-from keel.in_memory import Source
 from keel.text.parallel import Pair, read_pairs, two_files
 from keel.text.tables import TABLES, kind_of
 from keel.tokenizers.special_tokens import frame

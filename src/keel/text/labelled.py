@@ -15,8 +15,8 @@ from pydantic import ConfigDict, Field
 
 from keel.configs import Options
 from keel.errors import Rejected, UserError
-from keel.text.long_text import LongText
 from keel.in_memory import Source
+from keel.text.long_text import LongText
 from keel.text.records import listed
 from keel.text.tables import OBJECTS, Record, column_names, kind_of, looks_like_data, read_table
 

@@ -15,8 +15,8 @@ from itertools import repeat, zip_longest
 from pathlib import Path
 
 from keel.errors import Rejected, UserError
-from keel.text.labelled import LabelledData, as_text, read_examples
 from keel.in_memory import MemoryTable, Source
+from keel.text.labelled import LabelledData, as_text, read_examples
 from keel.text.tables import OBJECTS, TABLES, Record, check_file, kind_of, not_unicode, read_lines
 
 COLUMNS = (".csv", ".tsv", *OBJECTS)  # tables that can have a column for each side

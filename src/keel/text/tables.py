@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keel.errors import Rejected, UserError, near, place, suggest
-from keel.text.blocks import TextSource, Unreadable, check_regular
+from keel.errors import Rejected, UserError, locate, near, suggest
 from keel.in_memory import MemoryTable, Source
+from keel.text.blocks import TextSource, Unreadable, check_regular
 from keel.text.parquet import parquet_columns, parquet_rows
 from keel.text.records import UNPAIRED, json_object, listed, one_line
 from keel.text.rows import RECORD_BYTES, TOO_LONG, Line, Row, table_rows, whole_lines
@@ -58,7 +58,7 @@ class Record:
 
     @property
     def where(self) -> str:
-        return place(self.file, self.line)
+        return locate(self.file, self.line)
 
 
 def read_table(source: Source | Path, columns: Mapping[str, str | None]) -> Iterator[Record | Rejected]:
