@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 Settings = Mapping[str, Any] | Sequence[str]
-Watcher = Callable[[dict[str, Any]], bool | None]  # gets a line of metrics.jsonl; False ends the run
+Callback = Callable[[dict[str, Any]], object]  # gets an entry of metrics.jsonl; one that returns False ends the run
 
 RUNS = "runs"  # the folder of results that were given no other
 
@@ -107,6 +107,9 @@ def pretrain(
     threads: int | None = None,
     device: str = "auto",
     quiet: bool = False,
+    track: str | None = None,
+    on_step: Callback | None = None,
+    on_evaluate: Callback | None = None,
     **options: Any,
 ) -> Result:
     """Trains a recipe on a corpus, for a time such as "45m" or a number of steps."""
@@ -117,6 +120,7 @@ def pretrain(
     target = _target(out, recipe_name(recipe), quiet, resume)
     changes = [*_overrides(settings), *([f"training.steps={steps}"] if steps is not None else [])]
     options |= {"resume": resume, "threads": threads, "device": device, "quiet": quiet}
+    options |= {"track": track, "on_step": on_step, "on_evaluate": on_evaluate}
     found = run(
         recipe,
         corpus=os.fspath(corpus),
@@ -153,6 +157,9 @@ def finetune(
     threads: int | None = None,
     device: str = "auto",
     quiet: bool = False,
+    track: str | None = None,
+    on_step: Callback | None = None,
+    on_evaluate: Callback | None = None,
     **options: Any,
 ) -> Result:
     """Fine-tunes a model: task classify, regress, tag, answer, choose or translate, or a recipe file.
@@ -169,6 +176,7 @@ def finetune(
     given |= {"training.learning_rate": learning_rate, "training.batch_size": batch_size}
     given["training.patience"] = patience
     options |= {"strict": strict, "resume": resume, "threads": threads, "device": device, "quiet": quiet}
+    options |= {"track": track, "on_step": on_step, "on_evaluate": on_evaluate}
     found = run(
         _model_folder(model),
         task,

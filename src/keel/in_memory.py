@@ -69,7 +69,12 @@ def as_source(data: Any, name: str) -> Source:
 def is_table(data: Any) -> bool:
     """Whether data has named columns: a frame, a dictionary, a data set, or a list of dictionaries."""
     first = data[0] if isinstance(data, list | tuple) and data else None
-    return isinstance(data, Mapping | MemoryTable) or hasattr(type(data), "columns") or _has_features(data) or _named(first)
+    return (
+        isinstance(data, Mapping | MemoryTable)
+        or hasattr(type(data), "columns")
+        or _has_features(data)
+        or _named(first)
+    )
 
 
 def _items(data: Any, name: str) -> Sequence[Any]:

@@ -71,6 +71,9 @@ Long = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at rows that cannot be used, instead of skipping them.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")]
+Track = Annotated[
+    str | None, typer.Option(metavar="tensorboard", help="Also write the log for this program, into OUT/tensorboard.")
+]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; default: all cores.")]
 
 Report = Callable[[Any], None]
