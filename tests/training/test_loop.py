@@ -15,9 +15,10 @@ import torch
 
 from keel.errors import UserError
 from keel.training import loop
-from keel.training.loop import Run, Timer, train
+from keel.training.loop import Run, train
 from keel.training.optimizer import optimizer_tensors, restore_optimizer
 from keel.training.state import State
+from keel.training.timer import Timer
 from keel.values import Rows
 
 MakeRun = Callable[..., Run]
@@ -238,7 +239,7 @@ def test_slow_evaluations_do_not_break_a_budget(make_run: MakeRun) -> None:
 def test_a_slow_first_step_does_not_cost_the_budget(make_run: MakeRun) -> None:
     """It once made a run of 50 seconds end after 11: the last evaluation was estimated to take all the rest."""
     run = make_run("training.budget=50s", "training.evaluation_tokens=65536")
-    timer = Timer(replace(run, began=time.monotonic() - 5))
+    timer = Timer(run.settings, run.state, time.monotonic() - 5)
     timer.note_step(5.0, 2000)
     assert timer.progress(1) < 0.01 and not timer.finished(1), "opening took the five seconds that are gone"
     timer.note_step(0.5, 2000)

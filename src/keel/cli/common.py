@@ -41,7 +41,7 @@ LINE_BYTES = 32 << 20
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]
 Texts = Annotated[
-    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz).")
+    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz) .parquet.")
 ]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")]
 Documents = Annotated[
@@ -71,6 +71,9 @@ Long = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at rows that cannot be used, instead of skipping them.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")]
+Track = Annotated[
+    str | None, typer.Option(metavar="tensorboard", help="Also write the log for this program, into OUT/tensorboard.")
+]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads; default: all cores.")]
 
 Report = Callable[[Any], None]

@@ -35,3 +35,8 @@ class Evaluator:
     def last(self) -> Evaluation:
         assert self.evaluation is not None, "a run ends with an evaluation"
         return self.evaluation
+
+    @property
+    def score(self) -> float:
+        """The primary metric of the last evaluation, by which models are compared."""
+        return self.last.metrics[self.last.primary]

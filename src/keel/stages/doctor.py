@@ -32,6 +32,7 @@ BF16_WORTH_IT = 1.15
 EXTRAS = {
     "zh": ("rjieba", "whole-word masking of Chinese"),
     "hf": ("transformers", "comparison with Hugging Face models"),
+    "track": ("tensorboard", "the log of a run for TensorBoard (--track)"),
 }
 
 SETTINGS = (

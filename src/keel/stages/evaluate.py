@@ -17,6 +17,7 @@ from keel.errors import Rejected, UserError
 from keel.files.folders import check_free, write_folder
 from keel.finetuning.labelled import check_strategy, say_oddities
 from keel.finetuning.results import answer_files
+from keel.in_memory import Source, as_source
 from keel.inference.model import Model
 from keel.inference.tasks import answer_groups, open_task, survey
 from keel.interfaces import Task
@@ -27,7 +28,7 @@ from keel.values import Evaluation, ExampleFile, Truncation
 
 def evaluate(
     model: str,
-    data: str,
+    data: Any,
     *,
     columns: dict[str, Any] | None = None,
     long: str | None = None,
@@ -37,7 +38,8 @@ def evaluate(
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The metrics on a file; `out` is a folder for the answers (one JSON object per line) and the report page."""
+    """The metrics on a file, or on rows in memory; `out` is a folder for the answers, as JSON lines, and the report."""
+    data = as_source(data, "data")
     if out and long == "all":
         raise UserError("--long all compares metrics and writes no answers; omit --out, or choose one strategy")
     if out:
@@ -56,11 +58,11 @@ def evaluate(
         return result | {"strategies": [_score(loaded, file, strategy)[0] for strategy in strategies]}
     if not out:
         return result | _score(loaded, file, long)[0]
-    with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": data}) as folder:
+    with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": str(data)}) as folder:
         figures, evaluation = _score(loaded, file, long, folder)
         write_report(
             folder,
-            facts={"title": f"{Path(model).name} on {Path(data).name}", **result, **figures},
+            facts={"title": f"{Path(model).name} on {Path(str(data)).name}", **result, **figures},
             details=evaluation.details(),
             figures=evaluation.metrics,
             answers=model,
@@ -69,14 +71,14 @@ def evaluate(
     return result | figures
 
 
-def predict(model: str, data: str, **options: Any) -> list[dict[str, Any]]:
+def predict(model: str, data: Any, **options: Any) -> list[dict[str, Any]]:
     """The answers for the rows of a file, in order; the options are those of `predict_groups`."""
     return [answer for group in predict_groups(model, data, **options) for answer in group]
 
 
 def predict_groups(
     model: str,
-    data: str,
+    data: Any,
     *,
     columns: dict[str, Any] | None = None,
     device: str = "auto",
@@ -85,17 +87,17 @@ def predict_groups(
 ) -> Iterator[list[dict[str, Any]]]:
     """The same, group by group. An unreadable row is an error before the first answer, so that answers stay aligned."""
     loaded = open_task(model, columns, allow_pickle, device)
-    file = _open(loaded, data, labelled=False)
+    file = _open(loaded, as_source(data, "data"), labelled=False)
     found = survey(file)
     if found.rejected:
         raise UserError(f"{found.first_rejected[0]} ({found.rejected} such rows in all)")
     yield from answer_groups(loaded, [_usable(file, _unexpected)], report)
 
 
-def _open(loaded: Model, path: str, labelled: bool = True) -> ExampleFile:
+def _open(loaded: Model, source: Source, labelled: bool = True) -> ExampleFile:
     """A file of examples; the model's task is set to the columns of the file."""
     task = loaded.need_task()
-    file = task.open(path, labelled)
+    file = task.open(source, labelled)
     loaded.task = type(task)(task.config, file.data)
     return file
 
@@ -134,7 +136,12 @@ def _score(
         loaded.task = before
     evaluation = scorer.compute()
     known, used = task.needs.long, task.data.long.strategy
-    figures = {"long": used if used in known else known[0], **_shares(lost), **evaluation.metrics}
+    figures = {
+        "primary_metric": evaluation.primary,
+        "long": used if used in known else known[0],
+        **_shares(lost),
+        **evaluation.metrics,
+    }
     return figures | ({"majority": evaluation.baseline} if evaluation.baseline else {}), evaluation
 
 

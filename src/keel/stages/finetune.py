@@ -34,6 +34,7 @@ from keel.finetuning.labelled import (
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
 from keel.finetuning.survey import describe, warnings
 from keel.hugging_face.folder import LoadedModel, load_model
+from keel.in_memory import MemoryTable, Source, as_source
 from keel.inference.tasks import describe_truncation
 from keel.interfaces import Task
 from keel.layers.compact_embedding import compact_token_embeddings
@@ -47,6 +48,7 @@ from keel.machine import default_threads, find_device, prepare_cpu
 from keel.recipe import TaskRecipe
 from keel.reporting.report import write_report
 from keel.tokenizers.folder import open_tokenizer
+from keel.training.callbacks import Callback, Callbacks
 from keel.training.example_stream import ExampleStream
 from keel.training.run import RunOptions, RunPlan, parameters, run
 from keel.training.run_folder import RunFolder
@@ -63,9 +65,9 @@ def finetune(
     model: str,
     task: str | TaskRecipe,
     *,
-    train: str,
+    train: Any,
     out: str,
-    dev: str | None = None,
+    dev: Any = None,
     tokenizer: str | None = None,
     overrides: Sequence[str] = (),
     strict: bool = False,
@@ -75,15 +77,60 @@ def finetune(
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
     quiet: bool = False,
+    track: str | None = None,
+    on_step: Callback | None = None,
+    on_evaluate: Callback | None = None,
 ) -> dict[str, Any]:
     """Trains, or resumes training, and returns the metrics on the development data.
 
-    With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights."""
+    `train` and `dev` are files, or rows in memory in any of the forms of `in_memory.py`. With a `tokenizer`, `model` is
+    a pretraining recipe: its backbone starts from fresh weights. `on_step` and `on_evaluate` get the entries of
+    `metrics.jsonl`, `on_step` one for every step, `on_evaluate` also the `score` (the primary metric); one that returns
+    False ends the run as if it were complete, and the result then has `ended_by_callback`. `track` names a tracker, such
+    as tensorboard."""
     began, say = time.monotonic(), report or (lambda _: None)
+    train, dev = as_source(train, "train"), None if dev is None else as_source(dev, "dev")
     if not resume:
         RunFolder(Path(out)).check_new()
     prepare_cpu()
-    options = RunOptions(out=out, device=find_device(device), resume=resume, threads=threads, quiet=quiet, began=began)
+    callbacks = Callbacks(on_step, on_evaluate)
+    where = find_device(device)
+    options = RunOptions(
+        out=out,
+        device=where,
+        resume=resume,
+        threads=threads,
+        quiet=quiet,
+        track=track,
+        callbacks=callbacks,
+        began=began,
+    )
+    loaded, recipe, kind, data = _read(model, task, tokenizer, train, dev, overrides, strict, allow_pickle, say)
+    work = _prepare(recipe, kind, data, loaded, options, say)
+    again = _resume_command(model, train, dev, out, device, allow_pickle, tokenizer, track)
+    plan = _plan(recipe, work, model, data_fingerprint(model, train, dev, tokenizer), again)
+    callbacks.more = lambda: {"score": work.evaluator.score}
+    state, folder, facts = run(plan, options)
+    if state.best and state.best.step != state.step:
+        _restore_best(work, folder, state.best, say)
+    facts_written = {"settings": list(overrides), "data": plan.data, **callbacks.result()}
+    result = _write_results(work, recipe, model, out, state, facts_written, say)
+    folder.finish(facts, state.best.step if state.best else None)
+    return result | callbacks.result()
+
+
+def _read(
+    model: str,
+    task: str | TaskRecipe,
+    tokenizer: str | None,
+    train: Source,
+    dev: Source | None,
+    overrides: Sequence[str],
+    strict: bool,
+    allow_pickle: bool,
+    say: Say,
+) -> tuple[LoadedModel, TaskRecipe, Task, LabelledData]:
+    """The model and the labelled data; the recipe and the task with what the data determine."""
     recipe = recipes.load_task(task, overrides) if isinstance(task, str) else task
     loaded = _fresh(model, tokenizer, recipe) if tokenizer else _open(model, allow_pickle)
     recipe = _fit_length(recipe, loaded, say)
@@ -95,15 +142,7 @@ def finetune(
         update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(data.train))}
     )
     say_what_was_read(data, kind, say)
-    work = _prepare(recipe, kind, data, loaded, options, say)
-    again = _resume_command(model, train, dev, out, device, allow_pickle, tokenizer)
-    plan = _plan(recipe, work, model, data_fingerprint(model, train, dev, tokenizer), again)
-    state, folder, facts = run(plan, options)
-    if state.best and state.best.step != state.step:
-        _restore_best(work, folder, state.best, say)
-    result = _write_results(work, recipe, model, out, state, {"settings": list(overrides), "data": plan.data}, say)
-    folder.finish(facts, state.best.step if state.best else None)
-    return result
+    return loaded, recipe, kind, data
 
 
 def _restore_best(work: _Work, folder: RunFolder, best: Best, say: Say) -> None:
@@ -166,7 +205,7 @@ def _plan(recipe: TaskRecipe, work: _Work, model: str, data: str, resume_command
         settings=settings,
         source=ExampleStream(work.windows, settings, evaluator.task.needs),
         evaluate=evaluator.figures,
-        score=(lambda figures: figures[f"{recipe.task.kind}.{evaluator.last.primary}"]) if settings.keep_best else None,
+        score=(lambda figures: evaluator.score) if settings.keep_best else None,
         patience=settings.patience,
         data=data,
         recipe_yaml=recipe.to_yaml(),
@@ -272,12 +311,22 @@ def _card(recipe: TaskRecipe, model: str, example: str) -> str:
 
 
 def _resume_command(
-    model: str, train: str, dev: str | None, out: str, device: str, pickle: bool, tokenizer: str | None
+    model: str,
+    train: Source,
+    dev: Source | None,
+    out: str,
+    device: str,
+    pickle: bool,
+    tokenizer: str | None,
+    track: str | None,
 ) -> str:
+    if isinstance(train, MemoryTable) or isinstance(dev, MemoryTable):
+        return "the same call of keel.finetune, with the same data and resume=True"
     out = path_argument(out)
     words = ["keel", "finetune", path_argument(model), f"{out}/recipe.yaml", "--train", path_argument(train)]
     words += ["--dev", path_argument(dev)] if dev else []
     words += ["--tokenizer", path_argument(tokenizer)] if tokenizer else []
     words += ["--out", out, "--resume"]
     words += ["--device", device] if device != "auto" else []
+    words += ["--track", track] if track else []
     return shell_command(words + (["--allow-pickle"] if pickle else []))

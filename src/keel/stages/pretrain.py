@@ -33,6 +33,7 @@ from keel.recipe import Recipe
 from keel.reporting.report import write_report
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
+from keel.training.callbacks import Callback, Callbacks
 from keel.training.run import RunOptions, RunPlan, last_evaluation, parameters, run
 from keel.training.run_folder import RunFolder
 from keel.training.state import State
@@ -53,35 +54,41 @@ def pretrain(
     allow_pickle: bool = False,
     blanks: Sequence[str] = (),
     quiet: bool = False,
+    track: str | None = None,
+    on_step: Callback | None = None,
+    on_evaluate: Callback | None = None,
 ) -> dict[str, Any]:
     """Trains, or resumes training, and returns the last held-out metrics.
 
     `init` is a model to start from: its architecture and weights replace the recipe's backbone and its fresh weights.
-    `blanks` are texts with [MASK], filled before and after training for the report page.
+    `blanks` are texts with [MASK], filled before and after training for the report page. `on_step` and `on_evaluate`
+    get the entries of `metrics.jsonl`, `on_step` one for every step; one that returns False ends the run as if it were
+    complete, and the result then has `ended_by_callback`. `track` names a tracker, such as tensorboard.
     """
     began = time.monotonic()
     if not resume:
         RunFolder(Path(out)).check_new()
     prepare_cpu()
-    where = find_device(device)
+    where, callbacks = find_device(device), Callbacks(on_step, on_evaluate)
+    options = RunOptions(
+        out=out,
+        device=where,
+        resume=resume,
+        threads=threads,
+        quiet=quiet,
+        track=track,
+        callbacks=callbacks,
+        began=began,
+    )
     given = list(overrides) + ([f"training.budget={budget}"] if budget else [])
-    if isinstance(recipe, str):
-        recipe = recipes.load(recipe, given)
-    loaded = load_model(init, pickle=allow_pickle) if init else None
-    if loaded:
-        recipe = recipe.with_backbone(loaded.learner.backbone.config.model_copy(update={"vocabulary": None}), str(init))
-    data = open_data(recipe, corpus, tokenizer)
-    if loaded:
-        _check_tokenizer(loaded, data.tokenizer)
-        data = replace(data, recipe=data.recipe.with_backbone(loaded.learner.backbone.config, str(init)))
+    data, loaded = _read(recipe, given, corpus, tokenizer, init, allow_pickle)
     recipe = data.recipe
     learner = _fresh(data)
     if loaded:
         _start_from(learner, loaded)
     learner.to(where)
     before = [_predictions(learner, data, text) for text in blanks]
-    plan = _plan(learner, data, where, _resume_command(corpus, out, device, init))
-    options = RunOptions(out=out, device=where, resume=resume, threads=threads, quiet=quiet, began=began)
+    plan = _plan(learner, data, where, _resume_command(corpus, out, device, init, track))
     state, folder, facts = run(plan, options)
     after = [_predictions(learner, data, text) for text in blanks]
     fills = [{"text": t, "before": b, "after": a} for t, b, a in zip(blanks, before, after, strict=True)]
@@ -89,7 +96,23 @@ def pretrain(
     write_report(Path(out), facts=facts_shown, fills=fills, use=_other_use(recipe))
     folder.finish(facts)
     result = {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **last_evaluation(folder)}
+    result |= callbacks.result()
     return result | ({"fills": fills} if fills else {})
+
+
+def _read(
+    recipe: str | Recipe, given: list[str], corpus: str, tokenizer: str | None, init: str | None, allow_pickle: bool
+) -> tuple[Data, LoadedModel | None]:
+    """The corpus as the recipe reads it, and the model to start from."""
+    if isinstance(recipe, str):
+        recipe = recipes.load(recipe, given)
+    if not init:
+        return open_data(recipe, corpus, tokenizer), None
+    loaded = load_model(init, pickle=allow_pickle)
+    config = loaded.learner.backbone.config
+    data = open_data(recipe.with_backbone(config.model_copy(update={"vocabulary": None}), init), corpus, tokenizer)
+    _check_tokenizer(loaded, data.tokenizer)
+    return replace(data, recipe=data.recipe.with_backbone(config, init)), loaded
 
 
 def save_untrained(recipe: str, corpus: str, out: str) -> None:
@@ -205,8 +228,9 @@ def _report_facts(recipe: Recipe, data: Data, learner: Learner, state: State) ->
     }
 
 
-def _resume_command(corpus: str, out: str, device: str, init: str | None) -> str:
+def _resume_command(corpus: str, out: str, device: str, init: str | None, track: str | None) -> str:
     corpus, out = path_argument(corpus), path_argument(out)
     words = ["keel", "pretrain", f"{out}/recipe.yaml", "--corpus", corpus, "--out", out, "--resume"]
     words += ["--device", device] if device != "auto" else []
+    words += ["--track", track] if track else []
     return shell_command(words + (["--init", path_argument(init)] if init else []))

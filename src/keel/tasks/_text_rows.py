@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.interfaces import Tokenizer
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 from keel.text.long_text import share_room
@@ -38,7 +39,7 @@ def text_usage(data: LabelledData) -> Usage:
     return Usage('--pair "Another text." "A text."', '("A text.", "Another text.")', several_texts=True)
 
 
-def open_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> ExampleFile:
+def open_texts(path: Source, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> ExampleFile:
     """The examples of a file.
 
     `parse` converts a label cell into an answer, or returns the reason why it cannot; None: labels are not read.
@@ -59,7 +60,7 @@ def _example(record: Record | Rejected, parse: Callable[[Any], tuple[Any, str]] 
         reason = "empty text"
     if reason:
         return Rejected(record.file, record.line, reason)
-    return TextExample(texts, answer, f"{record.file}, line {record.line}")
+    return TextExample(texts, answer, record.where)
 
 
 def text_example(given: Any, pair: bool) -> TextExample:

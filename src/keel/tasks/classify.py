@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from keel.errors import UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.tasks._classify_scorer import MultiLabelScorer, SingleLabelScorer
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
@@ -57,8 +58,8 @@ class Classify(Task):
         super().__init__(config, data)
         self.usage = text_usage(data)
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        return open_texts(path, self.data, self._parse_label if labelled else None)
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
+        return open_texts(source, self.data, self._parse_label if labelled else None)
 
     def _parse_label(self, field: Any) -> tuple[Any, str]:
         """A label, or a sorted tuple of labels; and the reason if it cannot be used."""

@@ -21,6 +21,7 @@ import numpy as np
 import torch.nn.functional as F
 
 from keel.errors import UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.metrics.correlation import pearson, spearman
 from keel.report_tables import Plot, Table
@@ -46,8 +47,8 @@ class Regress(Task):
         super().__init__(config, data)
         self.usage = text_usage(data)
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        return open_texts(path, self.data, _parse_number if labelled else None)
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
+        return open_texts(source, self.data, _parse_number if labelled else None)
 
     def example(self, given: Any) -> TextExample:
         return text_example(given, bool(self.data.pair))

@@ -11,6 +11,7 @@ Notable choices
   number of micro-batches does not change the training loss.
 - A signal interrupts a step before its weight update: the checkpoint is saved at once (with parallel micro-batches, as
   soon as those in progress are done), and the resumed run repeats the step. Only the update is never interrupted.
+- Callbacks are called between steps, when the state is complete (`callbacks.py`).
 - A step whose loss or gradient is not finite does not update the weights; too many in a row end the run.
 """
 
@@ -30,12 +31,14 @@ from keel.interfaces import Tokenizer
 from keel.layers.dropout import seeded_dropout
 from keel.learner.learner import Learner, answer_counts
 from keel.randomness import Draw, seed_of
+from keel.training.callbacks import Callbacks
 from keel.training.micro_batches import add_gradients
 from keel.training.precision import autocast
 from keel.training.schedules import learning_rate
-from keel.training.settings import TrainingSettings, seconds
+from keel.training.settings import TrainingSettings
 from keel.training.state import Cursors, State
 from keel.training.stopping import Interrupted, StopRequest
+from keel.training.timer import Timer
 from keel.values import Batch, Rows, Score
 
 HOPELESS = 50  # steps in a row without a finite loss
@@ -61,119 +64,69 @@ class Run:
     show: Callable[[dict[str, Any]], None]  # each step, for the progress bar
     score: Callable[[dict[str, float]], float] | None = None  # of an evaluation; None: the last model is the result
     patience: int | None = None  # evaluations without a better score, after which the run ends
+    callbacks: Callbacks = field(default_factory=Callbacks)
     began: float = field(default_factory=time.monotonic)  # when the budget's clock started
-
-
-class Timer:
-    """Measures progress: the fraction of the steps, or of the wall-clock budget."""
-
-    def __init__(self, run: Run) -> None:
-        self.budget = seconds(run.settings.budget) if run.settings.budget else None
-        self.steps = run.settings.steps
-        self.evaluation_tokens = run.settings.evaluation_tokens
-        self.began = run.began - run.state.elapsed
-        self.step_seconds = 0.0
-        self.tokens_per_second = 0.0
-        self.noted = 0  # steps timed so far
-        self.saving_seconds = 1.0
-        self.evaluation_seconds: float | None = None  # of the last evaluation
-        self.reached = 0.0
-        # Opening the corpus counts towards the budget, but must not use up the warm-up.
-        self.opening = 0.0 if run.state.step else self.elapsed()
-
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
-
-    def usable(self) -> float:
-        """The budget minus the expected time of the final evaluation and save."""
-        assert self.budget
-        return max(0.2 * self.budget, self.budget - 1.2 * self._evaluation() - 2.0 * self.saving_seconds - 1.0)
-
-    def _evaluation(self) -> float:
-        """Expected seconds of an evaluation: as the last one; before the first, estimated from the training speed.
-
-        The first step is left out of the estimate: one-time initialisation makes it several times as long as others."""
-        if self.evaluation_seconds is not None:
-            return self.evaluation_seconds
-        return self.evaluation_tokens / (2.5 * self.tokens_per_second) if self.noted > 1 else 0.0
-
-    def progress(self, step: int) -> float:
-        if not self.budget:
-            return min(1.0, step / self.steps)
-        now = (self.elapsed() - self.opening) / max(1e-9, self.usable() - self.opening)
-        self.reached = max(self.reached, min(1.0, now))  # does not decrease when the usable time is estimated anew
-        return self.reached
-
-    def finished(self, step: int) -> bool:
-        if self.budget:
-            return step > 0 and self.elapsed() + self.step_seconds >= self.usable()
-        return step >= self.steps
-
-    def has_time_to_evaluate(self, step: int) -> bool:
-        """Whether an evaluation now leaves enough time for the final one."""
-        if self.budget:
-            return self.elapsed() + self.step_seconds + self._evaluation() < self.usable()
-        return not self.finished(step)
-
-    def remaining(self, step: int) -> float:
-        return self.usable() - self.elapsed() if self.budget else (self.steps - step) * self.step_seconds
-
-    def note_step(self, taken: float, tokens: int) -> None:
-        self.noted += 1
-        self.step_seconds = taken if self.noted <= 2 else 0.95 * self.step_seconds + 0.05 * taken
-        self.tokens_per_second = tokens / self.step_seconds
 
 
 def train(run: Run) -> tuple[State, bool]:
     """Trains to the end, or until a stop is requested, and saves the state. Returns it, and whether it was stopped."""
-    timer, means, saver, state = Timer(run), RunningMeans(), Saver(run), run.state
+    timer = Timer(run.settings, run.state, run.began)
+    means, saver, state = RunningMeans(), Saver(run), run.state
     with StopRequest().listening() as stop:
-        if _evaluation_due(run, state) and state.evaluated < state.step and not timer.finished(state.step):
-            state = _evaluate(run, stop, state, timer.progress(state.step)) or state  # it was interrupted
-        while not stop.asked and not _finished(run, timer, state):
+        evaluations = Evaluations(run, stop, timer)
+        if evaluations.due(state) and state.evaluated < state.step and not timer.finished(state.step):
+            state = evaluations.evaluate(state, timer.progress(state.step)) or state  # it was interrupted
+        while not stop.asked and not run.callbacks.asked and not _finished(run, timer, state):
             progress, began = timer.progress(state.step), time.monotonic()
             rate = learning_rate(run.settings, progress)
-            if run.learner.updates_itself:
-                measured = _self_update(run, state, progress, rate)
-            else:
-                try:
-                    with stop.interruptible():
-                        measured = _gradients(run, state, progress)
-                except Interrupted:
-                    break
-                if measured.finite:
-                    _update(run, rate)
-                run.optimizer.zero_grad(set_to_none=True)
+            measured = _step(run, stop, state, progress, rate)
+            if measured is None:
+                break
             means.add(measured)
             timer.note_step(time.monotonic() - began, measured.tokens)
-            tokens = state.tokens + measured.tokens
-            state = replace(
-                state, step=state.step + 1, tokens=tokens, elapsed=timer.elapsed(), cursors=measured.cursors
-            )
-            line = _line(state, progress) | {
-                "learning_rate": rate,
-                "tokens_per_second": round(timer.tokens_per_second, 1),
-            }
-            run.show({**line, **means.figures(), "remaining": timer.remaining(state.step)})
+            state = _advanced(state, measured, timer.elapsed())
+            speed = round(timer.tokens_per_second, 1)
+            entry = {"kind": "train", **_line(state, progress), "learning_rate": rate, "tokens_per_second": speed}
+            entry |= means.figures()
+            run.show({**entry, "remaining": timer.remaining(state.step)})
             if state.step % run.settings.log_steps == 0:
-                run.log({"kind": "train", **line, **means.figures()})
+                run.log(entry)
                 means = RunningMeans(means.failures)
             if means.failures >= HOPELESS:
                 raise _hopeless(state)
-            if _evaluation_due(run, state) and timer.has_time_to_evaluate(state.step):
-                before = timer.elapsed()
-                state = _evaluate(run, stop, state, progress) or state
-                timer.evaluation_seconds = timer.elapsed() - before
+            run.callbacks.after_step(entry)
+            if run.callbacks.asked:
+                break
+            if evaluations.due(state) and timer.has_time_to_evaluate(state.step):
+                state = evaluations.evaluate(state, progress) or state
             is_best = state.best is not None and state.best.step == state.step
             if (saver.due(state) or is_best) and not timer.finished(state.step):  # the last save follows the evaluation
                 timer.saving_seconds = saver.save(state)
-        stopped = not _finished(run, timer, state)
+        stopped = run.callbacks.error is not None or not (run.callbacks.ended or _finished(run, timer, state))
         if not stopped:
-            evaluated = _evaluate(run, stop, state, 1.0)
-            stopped = evaluated is None
-            state = replace(evaluated or state, elapsed=timer.elapsed())
+            complete = timer.finished(state.step)  # else ended by a callback or by patience, maybe in an evaluation
+            if complete or evaluations.last != state.step:
+                evaluated = evaluations.evaluate(state, 1.0 if complete else timer.progress(state.step))
+                stopped, state = evaluated is None, evaluated or state
+            state = replace(state, elapsed=timer.elapsed())
         saver.save(state, ended=not stopped)
+    run.callbacks.raise_error()
     return state, stopped
+
+
+def _step(run: Run, stop: StopRequest, state: State, progress: float, rate: float) -> Measured | None:
+    """One step with its weight update; None: interrupted before the update."""
+    if run.learner.updates_itself:
+        return _self_update(run, state, progress, rate)
+    try:
+        with stop.interruptible():
+            measured = _gradients(run, state, progress)
+    except Interrupted:
+        return None
+    if measured.finite:
+        _update(run, rate)
+    run.optimizer.zero_grad(set_to_none=True)
+    return measured
 
 
 def _finished(run: Run, timer: Timer, state: State) -> bool:
@@ -187,19 +140,29 @@ def _advanced(state: State, measured: Measured, elapsed: float) -> State:
     return replace(state, step=state.step + 1, tokens=tokens, elapsed=elapsed, cursors=measured.cursors)
 
 
-def _evaluation_due(run: Run, state: State) -> bool:
-    return state.step > 0 and state.step % run.settings.evaluate_steps == 0
+class Evaluations:
+    """Evaluates: when it is due, and at the end."""
 
+    def __init__(self, run: Run, stop: StopRequest, timer: Timer) -> None:
+        self.run, self.stop, self.timer = run, stop, timer
+        self.last: int | None = None  # the step of the last evaluation by this process
 
-def _evaluate(run: Run, stop: StopRequest, state: State, progress: float) -> State | None:
-    """Logs the held-out metrics; None: interrupted. Evaluating a large model takes too long to wait for."""
-    try:
-        with stop.interruptible():
-            figures = run.evaluate()
-    except Interrupted:
-        return None
-    run.log({"kind": "evaluation", **_line(state, progress), **figures})
-    return state.after_evaluation(run.score(figures) if run.score else None)
+    def due(self, state: State) -> bool:
+        return state.step > 0 and state.step % self.run.settings.evaluate_steps == 0
+
+    def evaluate(self, state: State, progress: float) -> State | None:
+        """Logs the held-out metrics; None: interrupted. Evaluating a large model takes too long to wait for."""
+        began = time.monotonic()
+        try:
+            with self.stop.interruptible():
+                figures = self.run.evaluate()
+        except Interrupted:
+            return None
+        self.last, self.timer.evaluation_seconds = state.step, time.monotonic() - began
+        entry = {"kind": "evaluation", **_line(state, progress), **figures}
+        self.run.log(entry)
+        self.run.callbacks.after_evaluation(entry)
+        return state.after_evaluation(self.run.score(figures) if self.run.score else None)
 
 
 class Saver:

@@ -26,12 +26,14 @@ from keel.learner.task_setup import TaskSetup
 from keel.machine import check_threads, default_threads, keep_freed_memory
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
+from keel.training.callbacks import Callbacks
 from keel.training.optimizer import make_optimizer, restore_optimizer
 from keel.training.precision import choose_precision
 from keel.training.progress import TrainingProgress
 from keel.training.run_folder import Checkpoint, RunFolder
 from keel.training.settings import TrainingSettings
 from keel.training.state import Cursors, State
+from keel.training.tracking import Tracker, check_tracker, open_tracker
 from keel.values import Rows
 
 
@@ -66,11 +68,15 @@ class RunOptions:
     resume: bool = False
     threads: int | None = None
     quiet: bool = False
+    track: str | None = None  # the name of a tracker
+    callbacks: Callbacks = field(default_factory=Callbacks)
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         if self.threads is not None:
             check_threads(self.threads)
+        if self.track is not None:
+            check_tracker(self.track)
 
 
 def run(plan: RunPlan, options: RunOptions) -> tuple[State, RunFolder, dict[str, Any]]:
@@ -96,6 +102,7 @@ def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[State, 
     torch.set_num_threads(facts["threads"])
     keep_freed_memory()
     made_by = {"keel": plan.verb, **facts}
+    tracker = open_tracker(options.track, folder.out, state) if options.track else None
     progress = TrainingProgress(options.quiet)
     progress.note(f"{f'resuming at step {state.step:,}' if state.step else 'starting'}: {plan.opening}")
     parts = loop.Run(
@@ -111,14 +118,17 @@ def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[State, 
         score=plan.score,
         patience=plan.patience,
         save=lambda state: folder.save(_checkpoint(plan, optimizer, state, made_by), settings.keep_checkpoints),
-        log=lambda entry: _log(folder, progress, entry),
+        log=lambda entry: _log(folder, tracker, progress, entry),
         show=progress.show,
+        callbacks=options.callbacks,
         began=options.began,
     )
     try:
         state, stopped = loop.train(parts)
     finally:
         progress.close()
+        if tracker:
+            tracker.close()
     if stopped:
         raise Stopped(f"stopped at step {state.step:,}; everything is saved. Resume with:\n  {plan.resume_command}")
     return state, folder, made_by
@@ -149,8 +159,10 @@ def _checkpoint(plan: RunPlan, optimizer: torch.optim.Optimizer, state: State, m
     )
 
 
-def _log(folder: RunFolder, progress: TrainingProgress, entry: dict[str, Any]) -> None:
+def _log(folder: RunFolder, tracker: Tracker | None, progress: TrainingProgress, entry: dict[str, Any]) -> None:
     folder.log(entry)
+    if tracker:
+        tracker.log(entry)
     if entry["kind"] == "evaluation":
         figures = [f"{k} {v:.4f}" for k, v in entry.items() if "." in k]
         shown = ", ".join(figures) or "no held-out documents, so nothing to evaluate on"

@@ -1,7 +1,8 @@
 """The folder of a run: checkpoints while it runs, the model itself when it is done.
 
     out/checkpoints/step-00001000/   a model folder + state.safetensors + run.json + recipe.yaml + manifest.json
-    out/metrics.jsonl, recipe.yaml   while running; config.json, model.safetensors, report.html, ... at the end
+    out/metrics.jsonl, recipe.yaml   while running; tensorboard/ with `--track`
+    out/config.json, model.safetensors, report.html, ...   at the end
 
 In: the state of a run at a step. Out: a checkpoint, written completely or not at all; the newest one, verified, to
 resume from.
@@ -43,7 +44,8 @@ from keel.tokenizers.library import LibraryTokenizer
 from keel.training.optimizer import optimizer_tensors
 from keel.training.state import Best, State
 
-BEGUN = ("checkpoints", "recipe.yaml", "metrics.jsonl", LOCK)  # what a run creates before its first checkpoint
+# What a run creates before its first checkpoint.
+BEGUN = ("checkpoints", "recipe.yaml", "metrics.jsonl", "tensorboard", LOCK)
 STEP = re.compile(r"step-\d{8}(-final)?")
 MODEL_FILES_ONLY_HERE = ("state.safetensors", "run.json")  # not needed to use a finished model
 

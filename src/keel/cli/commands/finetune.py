@@ -61,6 +61,7 @@ def finetune(
     threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
+    track: common.Track = None,
     quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
@@ -81,6 +82,7 @@ def finetune(
         "allow_pickle": allow_pickle,
         "report": None if quiet else say,
         "quiet": quiet,
+        "track": track,
     }
     if grid or tries or seeds > 1:
         _search(model, task, grid, tries or [], seeds, options, as_json)

@@ -38,6 +38,7 @@ def pretrain(
     threads: common.Threads = None,
     device: common.Device = "auto",
     blanks: Blanks = None,
+    track: common.Track = None,
     allow_pickle: common.AllowPickle = False,
     quiet: common.Quiet = False,
     as_json: common.Json = False,
@@ -59,6 +60,7 @@ def pretrain(
         allow_pickle=allow_pickle,
         blanks=blanks or (),
         quiet=quiet,
+        track=track,
     )
     common.print_result(f"model {out}", result, as_json)
 
@@ -71,6 +73,7 @@ COMMAND = common.Command(
         "keel pretrain bert-mini --corpus my-corpus --out my-model --budget 45m",
         "keel pretrain bert-mini --corpus my-corpus --out my-model --resume",
         "keel pretrain bert-mini --init any-bert --corpus my-corpus --out adapted --steps 2000",
+        "keel pretrain bert-mini --corpus my-corpus --out my-model --track tensorboard",
         "keel pretrain my-recipe.yaml --corpus my-corpus --out my-model --set training.seed=2 --steps 1000",
     ],
 )
