@@ -130,8 +130,8 @@ def test_recipes_in_the_pages_are_valid(tmp_path: Path, monkeypatch: pytest.Monk
     from keel import catalog
     from keel.recipe import load
 
-    monkeypatch.setattr(catalog, "_plugins", {})  # what a recipe adds is forgotten again
     for page in pages():
+        monkeypatch.setattr(catalog, "_plugins", {})  # what a page's recipe adds is forgotten again
         folder = tmp_path / name_of(page)
         folder.mkdir(parents=True)
         for _, name, text in FENCE.findall(page.read_text(encoding="utf-8")):
@@ -209,14 +209,15 @@ def test_modules_and_functions_that_the_prose_names_exist(page: Path) -> None:
             pytest.fail(f"{name_of(page)} names {name}: {error}")
 
 
-def test_the_page_about_recipes_lists_every_key() -> None:
-    text = (ROOT / "docs" / "guide" / "recipes.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["recipes.md", "recipes.zh-CN.md"])
+def test_the_page_about_recipes_lists_every_key(name: str) -> None:
+    text = (ROOT / "docs" / "guide" / name).read_text(encoding="utf-8")
     listed = set(re.findall(r"`([\w.]+)`", text))
     of_members = ("model.", "task.")  # a page of their own, or the file of the member
     missing = {key for key in known_keys() if not key.startswith(of_members)} - {
         key for key in known_keys() if key.rpartition(".")[2] in listed
     }
-    assert not missing, f"docs/guide/recipes.md does not list {sorted(missing)}"
+    assert not missing, f"docs/guide/{name} does not list {sorted(missing)}"
 
 
 def test_an_invented_option_is_noticed() -> None:

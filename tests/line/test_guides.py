@@ -26,12 +26,15 @@ SMALL = {"layers": 1, "width": 32, "heads": 2, "feed_forward": 64, "buckets": 10
 SHORT = ("training.budget=null", "training.steps=4", "training.batch_tokens=1024", "training.evaluation_tokens=512")
 WHO, DOES, WHAT = ("老船长", "年轻的水手", "木匠"), ("看着", "记得", "修理"), ("龙骨", "桅杆", "七盏灯", "港口")
 REPEATED = {"keel doctor": 0}  # commands that need no file, with the number of times they ran
+MAKES = r"""(?:--out |out="|> |(?:train|train_tokenizer|build|build_corpus|pretrain)\([^()]*, ")"""  # and a name
+NOT_YET = ("guide/python.md",)  # to be rewritten for the functions of `keel`
 Given = dict[str, Callable[[Path], object]]
 
 
 def runnable_pages() -> list[Path]:
     """Pages with something to run. A Chinese page with the files and commands of the English one adds nothing."""
-    found = {page: list(map(code, to_run(page))) for page in site_pages() if any(not b.name for b in to_run(page))}
+    pages = [page for page in site_pages() if name_of(page) not in NOT_YET]
+    found = {page: list(map(code, to_run(page))) for page in pages if any(not block.name for block in to_run(page))}
     return [page for page, blocks in found.items() if not is_chinese(page) or blocks != found.get(english_of(page))]
 
 
@@ -96,13 +99,14 @@ def given(finished_run: Path, corpus_path: Path, text_file: Path, labelled: Call
 
 
 def lay_down(page: Path, given: Given) -> None:
-    """Puts what a page names, and does not make itself, into the working folder."""
+    """Puts what a page names, and does not make itself first, into the working folder."""
     run = "\n".join(block.body for block in to_run(page) if not block.name)
     files = {block.name for block in to_run(page)}
     for name, make in given.items():
         word = rf"(?<![\w./-]){re.escape(name.rstrip('/'))}(?![\w-])"
-        made = re.search(rf"(--out |out=\"|> ){word}", run) or name in files
-        if re.search(word, run) and not made:
+        named = re.search(word, run)
+        made = re.search(MAKES + word, run)
+        if named and name not in files and (made is None or made.end() > named.end()):
             target = Path(name)
             (target if name.endswith("/") else target.parent).mkdir(parents=True, exist_ok=True)
             make(target)
