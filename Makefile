@@ -41,7 +41,7 @@ bench: .venv/ready  ## speed against the peers, alternating in one process; TEXT
 	$(BIN)/python bench/run.py $(if $(TEXT),--text $(TEXT))
 
 docs: .venv/ready  ## these pages as a site that can be searched, in site/, English and Chinese; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 golden: .venv/ready  ## short runs of every model and task on BASE and on this tree: the same to the last bit?
 	$(BIN)/python bench/golden.py $(BASE)

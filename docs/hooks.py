@@ -5,6 +5,7 @@
 - Links to a page's other language are left out: the header of the site switches languages.
 - A named code block (```` ```tsv train.tsv ````) shows its name as a title.
 - A line break between two Chinese characters is none: a browser would show a space.
+- Search ranks guides above the reference, and records of how Keel was made last.
 - Chinese is cut into words for the search index, by rjieba; the browser cuts a query by the words of the index.
 """
 
@@ -26,6 +27,8 @@ FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 CHINESE = r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]"  # characters and punctuation
 BREAK = re.compile(rf"(?<={CHINESE})\n *(?={CHINESE})")
 LANGUAGES = ("English", "中文", "简体中文")
+RANKS = {"guide/": 3.0, "index": 2.0, "decisions/": 0.5, "notebook": 0.5}  # of search results, by the page's path
+# Words that rjieba would cut into parts.
 TERMS = ("预训练", "词向量", "子词", "整词", "掩码", "微调", "池化", "语料库", "分词器", "检查点", "续训")
 
 
@@ -39,6 +42,9 @@ def on_config(config: Any) -> None:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """The page as the site shows it."""
+    for path, rank in RANKS.items():
+        if page.file.src_uri.startswith(path):
+            page.meta["search"] = {"boost": rank}
     source = HOME.get(page.file.src_uri)
     if source:
         markdown = (ROOT / source).read_text(encoding="utf-8")
