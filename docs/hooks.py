@@ -1,7 +1,7 @@
 """What `mkdocs build` does beside mkdocs.yml, so that the same pages read well in the repository and as a site.
 
 - The home page is the README.
-- Links out of docs/ become the path of the file, as code or as a tooltip: a site has no source tree to link to.
+- Links out of docs/ become the path of the file, as code: a site has no source tree to link to.
 - Links to a page's other language are left out: the header of the site switches languages.
 - A named code block (```` ```tsv train.tsv ````) shows its name as a title.
 - A line break between two Chinese characters is none: a browser would show a space.
@@ -75,7 +75,7 @@ def prose(text: str, source: str, page: str) -> str:
         path, _, anchor = target.partition("#")
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         if not path.startswith("docs/"):
-            return f"`{path}`" if path.endswith(shown) else f'<span title="{path}">{shown}</span>'
+            return f"`{path}`" if path.endswith(shown) else f"{shown} (`{path}`)"
         if (ROOT / path).is_dir():
             path += "/README.md"
         path = posixpath.relpath(path.removeprefix("docs/"), posixpath.dirname(page) or ".")

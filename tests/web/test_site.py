@@ -81,7 +81,7 @@ def hooks() -> ModuleType:
     "written, shown",
     [
         ("[store.py](../../src/keel/corpus/store.py)", "`src/keel/corpus/store.py`"),
-        ("[kills](../../tests/faults/test_kills.py)", '<span title="tests/faults/test_kills.py">kills</span>'),
+        ("[kills](../../tests/faults/test_kills.py)", "kills (`tests/faults/test_kills.py`)"),
         ("[decisions](../decisions/)", "[decisions](../decisions/README.md)"),
         ("[data](../data.md#the-commands)", "[data](../data.md#the-commands)"),
         ("[there](https://example.org/a) and [here](#below)", "[there](https://example.org/a) and [here](#below)"),
