@@ -35,7 +35,7 @@ from keel.learner.task_setup import TaskSetup
 from keel.learner.windows import batches, outputs
 from keel.machine import find_device, prepare_cpu
 from keel.tokenizers.library import LibraryTokenizer
-from keel.values import Rows, Truncation
+from keel.values import Batch, Rows, Truncation
 
 GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
 POOLINGS = ("mean", "cls", "max")
@@ -197,6 +197,12 @@ class Model:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
         return self._encode(texts)
 
+    def batch(self, texts: Sequence[str]) -> tuple[Batch, list[int]]:
+        """The texts as an input of `module.backbone`, and which text is in which row: rows are sorted by length."""
+        rows = self._frame_all(texts)
+        order = sorted(range(len(rows)), key=lambda number: -len(rows[number]))
+        return self.learner.batch(self._rows([rows[n] for n in order]), self.tokenizer, device=self.device), order
+
     def embed(
         self,
         texts: Sequence[str],
@@ -232,16 +238,10 @@ class Model:
         self, texts: Sequence[str], layers: Sequence[int] = (-1,), pooling: str | None = None
     ) -> list[np.ndarray]:
         """The token vectors of each text, or its pooled vector; pooled batch by batch, to save memory."""
-        if isinstance(texts, str):
-            raise UserError("a list of texts is needed; write [text] for one")
-        texts = list(texts)
-        for number, text in enumerate(texts, 1):
-            if not isinstance(text, str):
-                raise UserError(f"text {number}: {brief(text)} is not a text")
+        rows = self._frame_all(texts)
         count = self.learner.backbone.config.layers
         if any(not -count - 1 <= layer <= count for layer in layers):
             raise UserError(f"layers {list(layers)}: this model has 0 (embeddings) to {count}")
-        rows = [self._framed(ids, text) for ids, text in zip(self.tokenizer.encode(texts), texts, strict=True)]
         answers: list[np.ndarray] = [np.zeros(0)] * len(rows)
         with torch.inference_mode():
             for group in batches([len(row) for row in rows]):
@@ -256,6 +256,16 @@ class Model:
                 for i, part in zip(group, parts, strict=True):
                     answers[i] = part.mean(0) if pooling == "mean" else part.max(0) if pooling == "max" else part
         return answers
+
+    def _frame_all(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, with [CLS] and [SEP]."""
+        if isinstance(texts, str):
+            raise UserError("a list of texts is needed; write [text] for one")
+        texts = list(texts)
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise UserError(f"text {number}: {brief(text)} is not a text")
+        return [self._framed(ids, text) for ids, text in zip(self.tokenizer.encode(texts), texts, strict=True)]
 
     def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:
         row = np.concatenate([[self.tokenizer.cls], ids, [self.tokenizer.sep]]).astype(np.int64)

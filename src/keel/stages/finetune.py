@@ -21,6 +21,7 @@ from keel import __version__, catalog
 from keel import recipe as recipes
 from keel.console import path_argument, shell_command
 from keel.errors import UserError
+from keel.finetuning.defaults import choose
 from keel.finetuning.evaluator import Evaluator
 from keel.finetuning.labelled import (
     LabelledData,
@@ -54,11 +55,6 @@ from keel.training.run import RunOptions, RunPlan, parameters, run
 from keel.training.run_folder import RunFolder
 from keel.training.state import Best, State
 from keel.values import Evaluation, Window
-
-ADVICE = (
-    "Try a learning rate ten times as high (--set training.learning_rate=5e-4) and more epochs if the encoder is small,"
-    " a lower rate or another seed if it is large, and more examples"
-)
 
 
 def finetune(
@@ -138,10 +134,12 @@ def _read(
     if any(override.startswith("data.long.strategy=") for override in overrides):  # a recipe file may list the default
         check_strategy(kind, recipe.data.long.strategy)
     data = take_subset(data, recipe.training.examples)
-    recipe = recipe.model_copy(
-        update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(data.train))}
-    )
     say_what_was_read(data, kind, say)
+    count, encoder = len(data.train), loaded.learner.backbone.config
+    training, chosen = choose(recipe.training, encoder, recipe.encoder.frozen, count)
+    recipe = recipe.model_copy(update={"task": kind.config, "data": kind.data, "training": training.for_rows(count)})
+    if chosen:
+        say(chosen)
     return loaded, recipe, kind, data
 
 
@@ -225,6 +223,12 @@ def _why(evaluation: Evaluation) -> str:
     return f"its {primary} of {score:.4f} is not above the {evaluation.baseline:.4f} of one and the same answer for all"
 
 
+def _advice(recipe: TaskRecipe) -> str:
+    higher = 3 * recipe.training.learning_rate
+    more = f", more epochs (--epochs {2 * recipe.training.epochs:g})" if recipe.training.epochs else ", more steps"
+    return f"Try a higher rate (--set training.learning_rate={higher:g}){more}, or more examples"
+
+
 def _write_results(
     work: _Work, recipe: TaskRecipe, model: str, out: str, state: State, facts: dict[str, Any], say: Say
 ) -> dict[str, Any]:
@@ -250,7 +254,7 @@ def _write_results(
         **({"mixes": mixes} if mixes else {}),
     }
     if evaluation.learned_nothing:
-        say(f"this run learned nothing: {_why(evaluation)}. {ADVICE}")
+        say(f"this run learned nothing: {_why(evaluation)}. {_advice(recipe)}")
     of_task = evaluation.details()
     write_report(
         Path(out),
