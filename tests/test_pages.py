@@ -35,7 +35,6 @@ ENGLISH_ONLY = {  # pages without a Chinese twin, and why
     "results/": "tables of figures; the guides say in Chinese what they show",
     "data.md": "names of files and publishers",
     "words.md": "defines English words",
-    "guide/python.md": "not translated yet",
 }
 ENGLISH = "（英文）"
 OTHER_EXAMPLES = {  # Chinese pages whose commands differ, and why

@@ -27,14 +27,12 @@ SHORT = ("training.budget=null", "training.steps=4", "training.batch_tokens=1024
 WHO, DOES, WHAT = ("老船长", "年轻的水手", "木匠"), ("看着", "记得", "修理"), ("龙骨", "桅杆", "七盏灯", "港口")
 REPEATED = {"keel doctor": 0}  # commands that need no file, with the number of times they ran
 MAKES = r"""(?:--out |out="|> |(?:train|train_tokenizer|build|build_corpus|pretrain)\([^()]*, ")"""  # and a name
-NOT_YET = ("guide/python.md",)  # to be rewritten for the functions of `keel`
 Given = dict[str, Callable[[Path], object]]
 
 
 def runnable_pages() -> list[Path]:
     """Pages with something to run. A Chinese page with the files and commands of the English one adds nothing."""
-    pages = [page for page in site_pages() if name_of(page) not in NOT_YET]
-    found = {page: list(map(code, to_run(page))) for page in pages if any(not block.name for block in to_run(page))}
+    found = {page: list(map(code, to_run(page))) for page in site_pages() if any(not b.name for b in to_run(page))}
     return [page for page, blocks in found.items() if not is_chinese(page) or blocks != found.get(english_of(page))]
 
 
