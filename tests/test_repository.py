@@ -187,12 +187,24 @@ def known_keys() -> set[str]:
     return found
 
 
+def code_that_may_name_keys(page: Path) -> list[str]:
+    """A page's code blocks; of Python the strings, because `encoder.width` is an attribute there."""
+    found = []
+    for language, _, code in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            constants = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+            found += [value for value in constants if isinstance(value, str)]
+        else:
+            found.append(code)
+    return found
+
+
 @pytest.mark.parametrize("page", guides(), ids=name_of)
 def test_options_and_keys_that_the_prose_names_exist(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     options = {option for code in re.findall(r"`([^`]+)`", text) for option in OPTION.findall(code)}
     assert options <= known_options(), f"{name_of(page)} names {sorted(options - known_options())}"
-    keys = set(KEY.findall(page.read_text(encoding="utf-8")))
+    keys = set(KEY.findall(text + "\n".join(code_that_may_name_keys(page))))
     assert keys <= known_keys(), f"{name_of(page)} names {sorted(keys - known_keys())}"
 
 
