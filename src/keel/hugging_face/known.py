@@ -9,17 +9,31 @@ from typing import Any
 from keel import catalog
 from keel.configs import brief
 from keel.errors import UserError, near
-from keel.hugging_face.families import albert, bert, distilbert, electra, gpt, modern, roberta, word2vec, xlm_roberta
+from keel.hugging_face.families import (
+    albert,
+    bert,
+    deberta,
+    distilbert,
+    electra,
+    gpt,
+    modern,
+    mpnet,
+    roberta,
+    word2vec,
+    xlm_roberta,
+)
 from keel.hugging_face.family import OWN_PREFIX, Family, own_family
 from keel.interfaces import Backbone
 
 PUBLISHED = {
     "albert": albert.FAMILY,
     "bert": bert.FAMILY,
+    "deberta": deberta.FAMILY,
     "distilbert": distilbert.FAMILY,
     "electra": electra.FAMILY,
     "gpt": gpt.FAMILY,
     "modern": modern.FAMILY,
+    "mpnet": mpnet.FAMILY,
     "roberta": roberta.FAMILY,
     "word2vec": word2vec.FAMILY,
     "xlm_roberta": xlm_roberta.FAMILY,
@@ -33,7 +47,7 @@ OTHER_KINDS = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom"), DECODER),
     **dict.fromkeys(("gemma", "gemma2", "gemma3", "phi", "phi3", "falcon"), DECODER),
     **dict.fromkeys(("bart", "mbart", "t5", "mt5", "pegasus", "marian", "m2m_100", "blenderbot", "led"), SEQ2SEQ),
-    **dict.fromkeys(("deberta", "deberta-v2", "mpnet", "xlnet", "longformer", "big_bird", "funnel"), RELATIVE),
+    **dict.fromkeys(("deberta", "xlnet", "longformer", "big_bird", "funnel"), RELATIVE),
     **dict.fromkeys(("vit", "clip", "wav2vec2", "whisper"), "a model of images or sound"),
 }
 
