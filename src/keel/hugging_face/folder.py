@@ -113,7 +113,7 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
     files = SealedFiles(folder)
     if files.names is None and OURS in published:
         say(f"keel: {folder}: its {MANIFEST} is missing, so its files cannot be checked for changes or damage")
-    kind = backbone_for(published.get("model_type"), folder)
+    kind = backbone_for(published, folder)
     family = family_of(kind)
     tensors = _read_tensors(files, family, published, pickle)
     config = _read_shape(family, published, set(tensors), folder)
