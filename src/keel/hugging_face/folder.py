@@ -113,10 +113,11 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
     files = SealedFiles(folder)
     if files.names is None and OURS in published:
         say(f"keel: {folder}: its {MANIFEST} is missing, so its files cannot be checked for changes or damage")
-    kind = backbone_for(published.get("model_type"), folder)
+    kind = backbone_for(published, folder)
     family = family_of(kind)
     tensors = _read_tensors(files, family, published, pickle)
     config = _read_shape(family, published, set(tensors), folder)
+    tensors = _without_unused(tensors, family.unused(config), folder)
     if config.vocabulary is None:
         raise UserError(f"{folder / 'config.json'}: it has no vocab_size; restore it from a copy")
     _check_layers(config, len(tensors), folder)
@@ -148,6 +149,13 @@ def _read_tensors(files: SealedFiles, family: Family, published: dict[str, Any],
     if files.find(f"{OURS}.safetensors"):
         tensors |= upgrade_tensors(_as_floats(read_tensors(files, OURS), files.folder), published)
     return tensors
+
+
+def _without_unused(tensors: dict[str, Tensor], prefixes: tuple[str, ...], folder: Path) -> dict[str, Tensor]:
+    left = [name for name in tensors if prefixes and name.startswith(prefixes)]
+    if left:
+        say(f"keel: {folder}: {len(left)} tensors that its layers do not use are not read, the first of them {left[0]}")
+    return {name: tensor for name, tensor in tensors.items() if name not in left}
 
 
 def _as_floats(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:

@@ -40,7 +40,7 @@ from keel.learner.learner import Learner
 from keel.stages.tokenizer import Texts
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import PART_CHARACTERS
-from keel.tokenizers.wordpiece import CONTINUATION, SPECIAL, WordPiece
+from keel.tokenizers.wordpiece import CONTINUATION, WordPiece
 
 HELD_OUT = 10  # one line in this many is not counted, but held out for evaluation
 
@@ -166,7 +166,8 @@ def shrink_vocabulary(
         for lines in _lines(Texts(texts, documents, column, None)):
             for row in tokenizer.encode(lines):
                 used[row] = True
-    used |= np.array([t in SPECIAL or len(t.removeprefix(CONTINUATION)) == 1 for t in tokenizer.vocabulary])
+    special = set(tokenizer.roles.values())
+    used |= np.array([t in special or len(t.removeprefix(CONTINUATION)) == 1 for t in tokenizer.vocabulary])
     kept = np.flatnonzero(used)
     if len(kept) == tokenizer.size:
         raise UserError(f"{model}: all of its {tokenizer.size:,} entries are used; there is nothing to remove")
