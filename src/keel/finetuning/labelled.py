@@ -20,6 +20,7 @@ from keel import recipe as recipes
 from keel.catalog import find
 from keel.errors import Rejected, UserError
 from keel.files.folders import sha256
+from keel.hugging_face.cache import find_folder, find_model
 from keel.inference.tasks import SHOWN_ROWS
 from keel.interfaces import Task
 from keel.randomness import Draw, uniform
@@ -133,13 +134,13 @@ def data_fingerprint(model: str, train: str, dev: str | None, tokenizer: str | N
     found = fingerprint(model, *files_of(train), *files_of(dev))
     if tokenizer:
         shape = recipes.load(model).model.backbone.model_dump_json()
-        opened = open_tokenizer(Path(tokenizer)).fingerprint()
+        opened = open_tokenizer(find_folder(tokenizer)).fingerprint()
         found = hashlib.sha256(f"{found} {opened} {shape}".encode()).hexdigest()
     return found
 
 
 def fingerprint(model: str, *files: str | None) -> str:
     """Identifies a model's weights and some files."""
-    weights = sorted(p for suffix in ("safetensors", "bin") for p in Path(model).glob(f"*.{suffix}"))
+    weights = sorted(p for suffix in ("safetensors", "bin") for p in find_model(model).glob(f"*.{suffix}"))
     paths = [p for p in weights + [Path(f) for f in files if f] if p.is_file()]
     return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
