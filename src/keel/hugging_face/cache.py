@@ -117,10 +117,12 @@ def how_to_fetch(given: str | Path) -> str:
 
 
 def _cached_like(name: PublicName) -> str:
-    """A cached model of the same name and another owner, or of nearly the same name, as a suggestion."""
+    """A suggestion: a cached model of the same name with another owner, or of nearly the same name."""
     folders = (path.name.removeprefix(FOLDER) for path in hub_cache().glob(f"{FOLDER}*") if path.is_dir())
     cached = sorted(folder.replace("--", "/", 1) for folder in folders)
+    if name.repository in cached:
+        return " The local cache has other revisions of it."
     last = name.repository.rpartition("/")[2]
-    same = [known for known in cached if known.rpartition("/")[2] == last and known != name.repository]
+    same = [known for known in cached if known.rpartition("/")[2] == last]
     hint = f" Did you mean '{same[0]}'?" if same else near(name.repository, cached, 0.8)
     return f"{hint.removesuffix('?')}, which is in the local cache?" if hint else ""
