@@ -387,8 +387,10 @@ def test_a_hub_that_fails_and_what_is_no_hub(fetch: Keel, hub: HubServer, one_li
 
 
 def test_offline_mode(fetch: Keel, hub: HubServer, one_line: Callable[[Any], str]) -> None:
-    assert "HF_HUB_OFFLINE" in one_line(fetch(NAME, "--quiet", HF_HUB_OFFLINE="1"))
-    assert hub.log == []
+    line = one_line(fetch(NAME, "--quiet", HF_HUB_OFFLINE="1"))
+    assert "HF_HUB_OFFLINE" in line and "cache" not in line and hub.log == []
+    assert fetch(NAME).returncode == 0
+    assert f"give {NAME} to any other command" in one_line(fetch(NAME, "--out", "x", "--quiet", HF_HUB_OFFLINE="1"))
 
 
 def test_without_the_extra(home: Path, tmp_path: Path, one_line: Callable[[Any], str]) -> None:

@@ -58,13 +58,12 @@ def fetch(
     target = Path(out or wanted.repository.rpartition("/")[2])
     check_free(target)
     hub = Hub()
-    listing = hub.listing(wanted)
-    download = Download(hub, listing, report)
+    download = Download(hub, _list(hub, wanted), report)
     with download.alone():
         files = _get_files(download, allow_pickle)
         download.mark()
         result = _write(download, files, target, report or (lambda _: None))
-    return {"out": str(target), "name": listing.repository, "revision": listing.commit, **result}
+    return {"out": str(target), **result}
 
 
 def _parse(name: str, revision: str | None) -> PublicName:
@@ -75,6 +74,16 @@ def _parse(name: str, revision: str | None) -> PublicName:
             f"{given}: not a public name, such as bert-base-uncased or google/electra-small-discriminator@main"
         )
     return wanted
+
+
+def _list(hub: Hub, wanted: PublicName) -> Listing:
+    try:
+        return hub.listing(wanted)
+    except UserError as error:
+        snapshot = wanted.snapshot()
+        if snapshot is None or missing_file(snapshot):
+            raise
+        raise UserError(f"{error}. The local cache has this model: give {wanted} to any other command") from None
 
 
 def _get_files(download: Download, allow_pickle: bool) -> list[str]:
@@ -166,6 +175,8 @@ def _place(snapshot: Path, file: str, folder: Path) -> None:
 def _describe(loaded: LoadedModel, folder: Path, target: Path, listing: Listing, size: int) -> dict[str, Any]:
     learner, setup = loaded.learner, loaded.setup
     return {
+        "name": listing.repository,
+        "revision": listing.commit,
         "kind": check_kind(folder, str(target)),
         **({"task": setup.kind} if setup else {"objectives": sorted(learner.objectives)}),
         "parameters": parameters(learner),
