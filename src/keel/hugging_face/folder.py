@@ -28,6 +28,7 @@ from keel.console import say
 from keel.errors import UserError, near
 from keel.files.folders import MANIFEST, SealedFiles, read_json
 from keel.files.tensors import first_not_finite, read_tensors, write_tensors
+from keel.hugging_face.cache import find_model, how_to_fetch
 from keel.hugging_face.family import OWN_PREFIX, Family
 from keel.hugging_face.foreign_tasks import setup_from, task_entries
 from keel.hugging_face.known import backbone_for, family_of
@@ -43,10 +44,6 @@ from keel.tokenizers.library import LibraryTokenizer
 OURS = "keel"  # the key in config.json, the prefix of our own tensors and the name of their file
 WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COUNTS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)  # buffers, and what `tidy` drops
-DOWNLOAD = (
-    " Keel uses no network: fetch a published model first, for instance with `hf download NAME --local-dir DIR`, and"
-    " give that folder"
-)
 REASON = 200  # characters shown of another error
 HEADS_AS_PUBLISHED: dict[str, dict[str, Any]] = {"replaced_token": {"generator_size": None}}  # options of foreign heads
 
@@ -107,8 +104,9 @@ def _save_tokenizer(folder: Path, tokenizer: LibraryTokenizer, backbone: Backbon
 
 
 def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
-    """Opens a Keel or Hugging Face folder with every head it has."""
-    folder = Path(path)
+    """Opens a Keel or Hugging Face folder with every head it has; or, by its name, a published model of the local
+    cache."""
+    folder = find_model(path)
     published = upgrade_config(_read_config(folder), folder)
     files = SealedFiles(folder)
     if files.names is None and OURS in published:
@@ -142,6 +140,15 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
         raise UserError(f"{folder}: the tokenizer has {tokenizer.size} tokens, the model only {config.vocabulary}")
     tokenizer.open = bool(config.characters_read)  # out-of-vocabulary words keep their spelling
     return LoadedModel(learner.eval(), tokenizer, folder, setup)
+
+
+def check_kind(folder: Path, shown: str) -> str:
+    """Raises unless Keel has this kind of model, as far as its config.json tells; returns its `model_type`. Errors call
+    the folder `shown`."""
+    published = _read_config(folder)
+    family = family_of(backbone_for(published["model_type"], Path(shown)))
+    _read_shape(family, upgrade_config(published, folder), set(), Path(shown))
+    return str(published["model_type"])
 
 
 def _read_tensors(files: SealedFiles, family: Family, published: dict[str, Any], pickle: bool) -> dict[str, Tensor]:
@@ -284,7 +291,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
-        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside) or DOWNLOAD}")
+        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside)}{how_to_fetch(folder)}")
     if not path.is_file():
         checkpoints = sorted(folder.glob("checkpoints/step-*"))
         if checkpoints:

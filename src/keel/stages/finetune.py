@@ -34,6 +34,7 @@ from keel.finetuning.labelled import (
 )
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
 from keel.finetuning.survey import describe, warnings
+from keel.hugging_face.cache import find_folder
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.in_memory import MemoryTable, Source, as_source
 from keel.inference.tasks import describe_truncation
@@ -280,7 +281,7 @@ def _open(model: str, allow_pickle: bool) -> LoadedModel:
 
 def _fresh(recipe_name: str, tokenizer_path: str, task: TaskRecipe) -> LoadedModel:
     """A recipe's backbone with fresh weights, drawn with the task's seed."""
-    tokenizer = open_tokenizer(Path(tokenizer_path))
+    tokenizer = open_tokenizer(find_folder(tokenizer_path))
     recipe = recipes.load(recipe_name).for_tokenizer(tokenizer.size, tokenizer.pad)
     model = recipe.model
     backbone = fresh_learner(model.backbone, model.objectives, task.training.seed).backbone

@@ -30,6 +30,7 @@ from keel.backbones.gpt import Gpt
 from keel.corpus.store import Corpus
 from keel.errors import UserError
 from keel.files.folders import check_free, write_folder
+from keel.hugging_face.cache import find_folder
 from keel.hugging_face.folder import LoadedModel, load_model, save_model
 from keel.interfaces import Backbone
 from keel.layers.compact_embedding import replace_token_embeddings
@@ -186,7 +187,7 @@ def shrink_vocabulary(
 
 
 def _wordpiece(path: str) -> WordPiece:
-    tokenizer = open_tokenizer(path)
+    tokenizer = open_tokenizer(find_folder(path))
     if not isinstance(tokenizer, WordPiece):
         raise UserError(f"{path}: its tokenizer is {tokenizer.kind}; vocabularies are changed for wordpiece only")
     return tokenizer
