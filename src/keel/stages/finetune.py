@@ -83,8 +83,8 @@ def finetune(
     `train` and `dev` are files, or rows in memory in any of the forms of `in_memory.py`. With a `tokenizer`, `model` is
     a pretraining recipe: its backbone starts from fresh weights. `on_step` and `on_evaluate` get the entries of
     `metrics.jsonl`, `on_step` one for every step, `on_evaluate` also the `score` (the primary metric); one that returns
-    False ends the run as if it were complete, and the result then has `ended_by_callback`. `track` names a tracker, such
-    as tensorboard."""
+    False ends the run as if it were complete, and the result then has `ended_by_callback`. `track`: a tracker, such as
+    tensorboard."""
     began, say = time.monotonic(), report or (lambda _: None)
     train, dev = as_source(train, "train"), None if dev is None else as_source(dev, "dev")
     if not resume:
