@@ -131,7 +131,7 @@ def files_of(path: str | None) -> list[str]:
 
 def data_fingerprint(model: str, train: str, dev: str | None, tokenizer: str | None = None) -> str:
     """Identifies the weights that a run starts from (or a fresh model's architecture and tokenizer) and the data."""
-    found = fingerprint(model, *files_of(train), *files_of(dev))
+    found = fingerprint(None if tokenizer else model, *files_of(train), *files_of(dev))
     if tokenizer:
         shape = recipes.load(model).model.backbone.model_dump_json()
         opened = open_tokenizer(find_folder(tokenizer)).fingerprint()
@@ -139,8 +139,9 @@ def data_fingerprint(model: str, train: str, dev: str | None, tokenizer: str | N
     return found
 
 
-def fingerprint(model: str, *files: str | None) -> str:
+def fingerprint(model: str | None, *files: str | None) -> str:
     """Identifies a model's weights and some files."""
-    weights = sorted(p for suffix in ("safetensors", "bin") for p in find_model(model).glob(f"*.{suffix}"))
+    folders = [find_model(model)] if model else []
+    weights = sorted(p for suffix in ("safetensors", "bin") for folder in folders for p in folder.glob(f"*.{suffix}"))
     paths = [p for p in weights + [Path(f) for f in files if f] if p.is_file()]
     return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
