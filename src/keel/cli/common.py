@@ -57,7 +57,9 @@ AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Also load pytorch_model.bin, a pickle. Only if you trust its source.")
 ]
 
-ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Keel or Hugging Face model.")]
+ModelFolder = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Folder of a Keel or Hugging Face model, or a name in the local cache.")
+]
 TextColumn = Annotated[
     str | None, typer.Option(metavar="COL", help="Text column: its name, or its number in files without a header.")
 ]
