@@ -35,7 +35,7 @@ from keel.training.run import parameters
 CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 SMALL = (  # what Keel reads besides the weights, and what a person should read
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
-    *("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "spiece.model", "sentencepiece.bpe.model"),
+    *("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "spiece.model", "sentencepiece.bpe.model", "spm.model"),
     *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
     *("recipe.yaml", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE"),
 )
