@@ -3,7 +3,7 @@
     python bench/default_rates.py --model mini=my-model --model minilm=DIR --task mood=classify:train.tsv:dev.tsv \\
         --task names=tag:train.conll:dev.conll --rates 2e-4,5e-4,1e-3 --seeds 3 --examples 1000 --out rates.jsonl
 
-Each run is one JSON line: model, task, rate (null: the default), seed, the score of the best epoch and that of the last.
+Each run is one JSON line: model, task, rate (null: the default), seed, the score of the best epoch and of the last.
 Runs that are already in the file are not repeated. `--show` prints the table of a file: for each model and task the
 default's mean, the best mean of the grid, and what the best checkpoint gains over the last one.
 """

@@ -20,6 +20,7 @@ from keel import recipe as recipes
 from keel.catalog import find
 from keel.errors import Rejected, UserError
 from keel.files.folders import sha256
+from keel.hugging_face.cache import find_folder, find_model
 from keel.in_memory import MemoryTable, Source
 from keel.inference.tasks import SHOWN_ROWS
 from keel.interfaces import Task
@@ -136,14 +137,14 @@ def data_fingerprint(model: str, train: Source, dev: Source | None, tokenizer: s
     found = fingerprint(model, *files_of(train), *files_of(dev))
     if tokenizer:
         shape = recipes.load(model).model.backbone.model_dump_json()
-        opened = open_tokenizer(Path(tokenizer)).fingerprint()
+        opened = open_tokenizer(find_folder(tokenizer)).fingerprint()
         found = hashlib.sha256(f"{found} {opened} {shape}".encode()).hexdigest()
     return found
 
 
 def fingerprint(model: str, *files: Source | None) -> str:
     """Identifies a model's weights and some files, or rows in memory."""
-    weights = sorted(str(p) for suffix in ("safetensors", "bin") for p in Path(model).glob(f"*.{suffix}"))
+    weights = sorted(str(p) for suffix in ("safetensors", "bin") for p in find_model(model).glob(f"*.{suffix}"))
     return hashlib.sha256("".join(map(_fingerprint, [*weights, *files])).encode()).hexdigest()
 
 

@@ -23,6 +23,10 @@ def nothing_differs(config: Any) -> bool:
     return True
 
 
+def all_used(config: Any) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Family:
     """`classes`: the classes of `transformers` for pretrained models, and their parts besides the encoder: the
@@ -31,6 +35,7 @@ class Family:
     `heads`: for each kind of task, the class of `transformers` with such a head, and the name of its last layer.
     `own_keys`: config keys that `config.json` has no equivalent for.
     `computes_same`: whether `transformers` computes the same as Keel for a config.
+    `unused`: beginnings of tensor names in published folders that neither Keel nor `transformers` reads.
     """
 
     model_type: str
@@ -44,6 +49,7 @@ class Family:
     has_segments: bool = False
     names_special_tokens: bool = False  # config.json holds the ids of [CLS] and [SEP], also as bos and eos
     computes_same: Callable[[Any], bool] = nothing_differs
+    unused: Callable[[Any], tuple[str, ...]] = all_used
 
     def best_class(self, parts: set[str]) -> tuple[str, set[str]]:
         return next((name, has) for name, has in self.classes if has <= parts)

@@ -32,12 +32,13 @@ def build(
 ) -> dict[str, Any]:
     """One streaming pass over the texts. Does not import torch, which would take memory in every worker."""
     from keel.corpus.build import build as run
+    from keel.hugging_face.cache import find_folder
     from keel.text.readers import find_files
     from keel.tokenizers.folder import open_tokenizer
 
     account = run(
         find_files(texts),
-        open_tokenizer(tokenizer),
+        open_tokenizer(find_folder(tokenizer)),
         Path(out),
         documents=documents,
         column=column,

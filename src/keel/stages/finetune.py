@@ -34,6 +34,7 @@ from keel.finetuning.labelled import (
 )
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
 from keel.finetuning.survey import describe, warnings
+from keel.hugging_face.cache import find_folder
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.in_memory import MemoryTable, Source, as_source
 from keel.inference.tasks import describe_truncation
@@ -82,8 +83,8 @@ def finetune(
     `train` and `dev` are files, or rows in memory in any of the forms of `in_memory.py`. With a `tokenizer`, `model` is
     a pretraining recipe: its backbone starts from fresh weights. `on_step` and `on_evaluate` get the entries of
     `metrics.jsonl`, `on_step` one for every step, `on_evaluate` also the `score` (the primary metric); one that returns
-    False ends the run as if it were complete, and the result then has `ended_by_callback`. `track` names a tracker, such
-    as tensorboard."""
+    False ends the run as if it were complete, and the result then has `ended_by_callback`. `track`: a tracker, such as
+    tensorboard."""
     began, say = time.monotonic(), report or (lambda _: None)
     train, dev = as_source(train, "train"), None if dev is None else as_source(dev, "dev")
     if not resume:
@@ -280,7 +281,7 @@ def _open(model: str, allow_pickle: bool) -> LoadedModel:
 
 def _fresh(recipe_name: str, tokenizer_path: str, task: TaskRecipe) -> LoadedModel:
     """A recipe's backbone with fresh weights, drawn with the task's seed."""
-    tokenizer = open_tokenizer(Path(tokenizer_path))
+    tokenizer = open_tokenizer(find_folder(tokenizer_path))
     recipe = recipes.load(recipe_name).for_tokenizer(tokenizer.size, tokenizer.pad)
     model = recipe.model
     backbone = fresh_learner(model.backbone, model.objectives, task.training.seed).backbone

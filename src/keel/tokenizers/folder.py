@@ -1,7 +1,7 @@
 """Opens a tokenizer of any kind.
 
-In: a tokenizer or model folder, a vocab.txt, a tokenizer.json, a spiece.model or a sentencepiece.bpe.model. Out: the
-tokenizer; its kind follows from the files.
+In: a tokenizer or model folder, a vocab.txt, a tokenizer.json, or a sentencepiece model under one of its names
+(spiece.model, sentencepiece.bpe.model, spm.model). Out: the tokenizer; its kind follows from the files.
 """
 
 from __future__ import annotations
