@@ -12,6 +12,7 @@ Notable choices
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import itertools
 import json
@@ -120,13 +121,17 @@ def example(*lines: str) -> str:
 
 
 def use_threads(threads: int | None) -> None:
-    """Sets the number of CPU threads of this process; None: torch's default."""
+    """Imports torch and sets the number of CPU threads of this process; None: torch's default."""
     if threads is not None:
-        import torch
-
         from keel.machine import check_threads
 
         check_threads(threads)
+    gc.disable()  # an import leaves no garbage; looking for it takes an eighth of torch's import
+    try:
+        import torch
+    finally:
+        gc.enable()
+    if threads is not None:
         torch.set_num_threads(threads)
 
 
