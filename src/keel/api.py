@@ -46,6 +46,24 @@ def load(path: PathLike, *, allow_pickle: bool = False, device: str = "auto") ->
     return Model.load(os.fspath(path), allow_pickle, device)
 
 
+def fetch(
+    name: str,
+    out: PathLike | None = None,
+    *,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    quiet: bool = False,
+) -> Result:
+    """Gets a published model by its public name (extra `hub`). The only function that connects to anything."""
+    share_cores()
+    from keel.result import Result
+    from keel.stages.fetch import fetch as run
+
+    folder = None if out is None else os.fspath(out)
+    found = run(name, folder, revision, allow_pickle=allow_pickle, report=_report(quiet))
+    return Result("fetch", found["out"], found)
+
+
 def train_tokenizer(
     texts: Any,
     out: PathLike | None = None,

@@ -17,7 +17,7 @@ import pytest
 
 import keel
 from keel.errors import UserError
-from keel.finetuning.labelled import fingerprint
+from keel.finetuning.labelled import data_fingerprint, fingerprint
 from keel.hugging_face.cache import PublicName, find_folder, find_model, hub_cache
 from keel.stages import surgery, tokenizer
 from keel.stages.corpus import build
@@ -120,6 +120,21 @@ def test_a_run_is_not_resumed_from_other_weights_of_the_same_name(
     assert fingerprint(NAME) != fingerprint(str(finished_run))
     with pytest.raises(UserError, match="other data"):
         finetune(NAME, "classify", train=data, overrides=changes, out="run", resume=True, quiet=True)
+
+
+def test_a_name_that_is_a_recipe_too(
+    finished_run: Path, tokenizer_path: Path, labelled: Callable[..., Path], tiny: tuple[str, ...]
+) -> None:
+    """The model where the cache has it; the recipe where a tokenizer is given, whatever the cache has."""
+    data, name = str(labelled("classify", 1, 40)), "bert-base-chinese"
+    with pytest.raises(UserError, match=f"is a recipe.*`keel fetch {name}`"):
+        finetune(name, "classify", train=data, out="none")
+    before = data_fingerprint(name, data, None, str(tokenizer_path))
+    snapshot = store(finished_run, name)
+    assert data_fingerprint(name, data, None, str(tokenizer_path)) == before
+    finetune(name, "classify", train=data, out="tuned", overrides=["training.epochs=1"], quiet=True)
+    no_weights(snapshot)
+    assert data_fingerprint(name, data, None, str(tokenizer_path)) == before
 
 
 def test_the_pooling_of_a_sentence_encoder_is_read_from_the_snapshot(finished_run: Path, tmp_path: Path) -> None:

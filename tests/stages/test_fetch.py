@@ -430,6 +430,20 @@ def test_a_full_disk_is_one_line_and_loses_nothing(
     package.load(str(small_disk / "model"))
 
 
+def test_a_disk_that_fills_up_on_the_way_is_one_line_with_its_file(
+    hub: HubServer, small_disk: Path, one_line: Callable[[Any], str], tmp_path: Path
+) -> None:
+    (small_disk / "filler").write_bytes(bytes(200_000 - len(hub.repositories[NAME].files[WEIGHTS]) // 2))
+    code = "import keel.hugging_face.download as d; d.check_space = lambda *given: None; "
+    command = [sys.executable, "-c", code + "from keel.cli.main import main; main()", "fetch", NAME, "--quiet"]
+    full = environment(hub, small_disk)
+    line = one_line(subprocess.run(command, capture_output=True, text=True, env=full, cwd=tmp_path))
+    assert "the disk is full" in line and str(small_disk) in line and ".keel-partial" in line
+    (small_disk / "filler").unlink()
+    assert subprocess.run(command, capture_output=True, text=True, env=full, cwd=tmp_path).returncode == 0
+    assert hub.asked_for("/cdn/")[-1].headers["range"].startswith("bytes=")
+
+
 def test_two_fetches_at_once_do_not_mix(
     hub: HubServer,
     home: Path,

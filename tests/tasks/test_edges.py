@@ -14,8 +14,9 @@ import keel
 from keel.cli.main import run
 from keel.comparing.grid import search
 from keel.errors import UserError
-from keel.stages.evaluate import evaluate, predict
+from keel.stages.evaluate import evaluate
 from keel.stages.finetune import finetune
+from keel.stages.predict import predict
 from keel.training.example_stream import MICRO_BATCH_TOKENS, ExampleStream
 from keel.training.settings import FinetuneSettings
 

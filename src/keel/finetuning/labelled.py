@@ -134,7 +134,7 @@ def files_of(path: Source | None) -> list[Source]:
 
 def data_fingerprint(model: str, train: Source, dev: Source | None, tokenizer: str | None = None) -> str:
     """Identifies the weights that a run starts from (or a fresh model's architecture and tokenizer) and the data."""
-    found = fingerprint(model, *files_of(train), *files_of(dev))
+    found = fingerprint(None if tokenizer else model, *files_of(train), *files_of(dev))
     if tokenizer:
         shape = recipes.load(model).model.backbone.model_dump_json()
         opened = open_tokenizer(find_folder(tokenizer)).fingerprint()
@@ -142,9 +142,10 @@ def data_fingerprint(model: str, train: Source, dev: Source | None, tokenizer: s
     return found
 
 
-def fingerprint(model: str, *files: Source | None) -> str:
+def fingerprint(model: str | None, *files: Source | None) -> str:
     """Identifies a model's weights and some files, or rows in memory."""
-    weights = sorted(str(p) for suffix in ("safetensors", "bin") for p in find_model(model).glob(f"*.{suffix}"))
+    folders = [find_model(model)] if model else []
+    weights = sorted(str(p) for kind in ("safetensors", "bin") for folder in folders for p in folder.glob(f"*.{kind}"))
     return hashlib.sha256("".join(map(_fingerprint, [*weights, *files])).encode()).hexdigest()
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from keel.hugging_face.names import Name
 from keel.interfaces import Backbone
+from keel.layers.no_weights import no_weights
 
 OWN_PREFIX = "keel-"  # of the model_type of a family that transformers does not support
 
@@ -70,7 +71,7 @@ def own_family(kind: type[Backbone]) -> Family:
         return kind.Config(vocabulary=published["vocab_size"], **shape)
 
     def names(config: Any, task: str | None) -> list[Name]:
-        with torch.device("meta"):
+        with no_weights():
             return [Name(f"backbone.{name}", name) for name in kind(config).state_dict()]
 
     classes = [(kind.__name__, {"pooler"}), (kind.__name__, set[str]())]

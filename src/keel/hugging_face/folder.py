@@ -35,6 +35,7 @@ from keel.hugging_face.known import backbone_for, family_of
 from keel.hugging_face.names import Name, from_published, layer, to_published
 from keel.hugging_face.upgrade import FORMAT, upgrade_config, upgrade_tensors
 from keel.interfaces import Backbone, Task
+from keel.layers.no_weights import no_weights
 from keel.learner.build import assemble
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup, read_setup
@@ -122,7 +123,7 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
     setup = _read_setup(published, family, config, folder)
     apart = {name.removeprefix(f"{OURS}.") for name in tensors if name.startswith(f"{OURS}.")}
     names = [n for n in _names(config, family, setup) if n.ours not in apart] + _own_names(apart)
-    with torch.device("meta"):
+    with no_weights():
         backbone = kind(config)
         heads = {} if setup else _find_objectives(names, tensors, published, family)
         learner = setup.make_learner(backbone) if setup else _assemble(backbone, heads, folder)

@@ -61,7 +61,11 @@ class Hub:
 
     def __init__(self) -> None:
         try:
+            from huggingface_hub import __version__ as version
             from huggingface_hub import constants, errors, get_session, get_token
+
+            if version.startswith("0."):  # its session has another interface
+                raise ImportError
         except ImportError:
             raise UserError("models are fetched with huggingface_hub: pip install 'keel-nlp[hub]'") from None
         self.endpoint: str = constants.ENDPOINT
@@ -117,10 +121,13 @@ class Hub:
         with self._open(address, name, asked) as response:
             if start and response.status_code != 206:  # the server sends the whole file
                 tell(-start)
-            with partial.open("ab" if response.status_code == 206 else "wb") as out:
-                for block in response.iter_bytes():
-                    _write(out, block, partial)
-                    tell(len(block))
+            try:
+                with partial.open("ab" if response.status_code == 206 else "wb") as out:
+                    for block in response.iter_bytes():
+                        out.write(block)
+                        tell(len(block))
+            except OSError as error:  # of the disk; a failed write does not name its file
+                raise OSError(error.errno, error.strerror, str(partial)) from None
 
     @contextlib.contextmanager
     def _open(self, address: str, name: PublicName, headers: dict[str, str]) -> Iterator[Any]:
@@ -194,11 +201,3 @@ def _licence(card: dict[str, Any]) -> str | None:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _write(out: Any, block: bytes, path: Path) -> None:
-    """A failed write names its file: it is in the cache, not in --out."""
-    try:
-        out.write(block)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None

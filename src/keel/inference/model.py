@@ -183,11 +183,15 @@ class Model:
 
     def answer_groups(self, examples: Iterable[Any]) -> Iterator[Answered]:
         """The answers group by group: examples, windows and outputs of one group are in memory at once."""
+        for group in groups(examples, size_of, GROUP_SIZE):
+            yield self.answer_group(group)
+
+    def answer_group(self, examples: list[Any]) -> Answered:
+        """The answers for examples that fit into memory together."""
         task = self.need_task()
-        for group in groups(examples, lambda example: EXAMPLE_SIZE + len(repr(example)), GROUP_SIZE):
-            windows, truncation = task.windows(group, self.tokenizer)
-            answers = task.answer(group, windows, outputs(self.learner, windows, self.tokenizer, self.device))
-            yield Answered(group, answers, truncation)
+        windows, truncation = task.windows(examples, self.tokenizer)
+        answers = task.answer(examples, windows, outputs(self.learner, windows, self.tokenizer, self.device))
+        return Answered(examples, answers, truncation)
 
     def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
         """Texts that continue this one; the options are those of `keel.inference.generate.generate`."""
@@ -281,6 +285,11 @@ class Model:
         none = np.zeros(len(flat), bool)
         lengths = tuple(len(row) for row in rows)
         return Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
+
+
+def size_of(example: Any) -> int:
+    """The room that an example takes in a group."""
+    return EXAMPLE_SIZE + len(repr(example))
 
 
 def _flat(given: Any) -> Iterator[Any]:

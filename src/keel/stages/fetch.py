@@ -35,11 +35,12 @@ from keel.training.run import parameters
 CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 SMALL = (  # what Keel reads besides the weights, and what a person should read
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
-    *("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "spiece.model", "sentencepiece.bpe.model"),
+    *("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "spiece.model", "sentencepiece.bpe.model", "spm.model"),
     *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
     *("recipe.yaml", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE"),
 )
 STEP = re.compile(r"\d+_[A-Za-z]+/config\.json")  # of sentence-transformers: 1_Pooling/config.json
+SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
 SHOWN = 6  # files in a message
 
 Say = Callable[[Any], None]
@@ -110,8 +111,9 @@ def _weights(snapshot: Path, listing: Listing, allow_pickle: bool) -> list[str]:
         index = read_json(snapshot / INDEX)
         shards = index.get("weight_map") if isinstance(index, dict) else None
         names = sorted({str(shard) for shard in shards.values()}) if isinstance(shards, dict) else []
-        if strange := next((shard for shard in names if shard not in listed or "/" in shard), None if names else INDEX):
-            raise UserError(f"{listing.name}: {INDEX} names files that are not there ({strange})")
+        strange = [shard for shard in names if shard not in listed or not SHARD.fullmatch(shard)]
+        if strange or not names:
+            raise UserError(f"{listing.name}: {INDEX} names {strange[0] if strange else 'no file'}, which is not there")
         return names + own
     if WEIGHTS in listed:
         return [WEIGHTS, *own]

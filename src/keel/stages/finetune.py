@@ -34,7 +34,7 @@ from keel.finetuning.labelled import (
 )
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
 from keel.finetuning.survey import describe, warnings
-from keel.hugging_face.cache import find_folder
+from keel.hugging_face.cache import find_folder, how_to_fetch
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.in_memory import MemoryTable, Source, as_source
 from keel.inference.tasks import describe_truncation
@@ -271,10 +271,10 @@ def _write_results(
 
 def _open(model: str, allow_pickle: bool) -> LoadedModel:
     known = catalog.known("recipes", model) and isinstance(recipes.load_any(model), recipes.Recipe)
-    if known and not Path(model).exists():
+    if known and not find_folder(model).exists():
         raise UserError(
             f"{model} is a recipe, not a model folder: give a model trained with `keel pretrain {model}`, or add "
-            "--tokenizer DIR to start from fresh weights"
+            f"--tokenizer DIR to start from fresh weights.{how_to_fetch(model)}"
         )
     return load_model(model, pickle=allow_pickle)
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from keel import __version__
+from keel.backbones.deberta import DebertaEmbeddings
 from keel.backbones.gpt import Gpt
 from keel.corpus.store import Corpus
 from keel.errors import UserError
@@ -243,7 +244,7 @@ def _change_tables(learner: Learner, change: Callable[[Tensor], Tensor]) -> None
 def _position_table(backbone: Backbone) -> tuple[nn.Module | None, str]:
     """The module that holds the learned position table, and the attribute name; None: positions are computed."""
     for part in backbone.modules():
-        if isinstance(part, Embeddings | Gpt):
+        if isinstance(part, Embeddings | Gpt | DebertaEmbeddings) and part.positions is not None:
             return part, "positions"
         if isinstance(part, Positions) and part.table is not None:
             return part, "table"

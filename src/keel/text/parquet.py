@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import UserError
+from keel.files.tables import need_pyarrow
 from keel.text.blocks import TextSource
 from keel.text.records import UNPAIRED, listed
 
@@ -34,11 +35,11 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[d
     """The rows; `columns` that the file does not have are left out."""
     file = _open(path)
     wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
-    error = _pyarrow().lib.ArrowException
+    arrow, _ = need_pyarrow()
     try:
         for group in file.iter_batches(GROUP, columns=wanted):
             yield from group.to_pylist()
-    except (error, OSError) as problem:
+    except (arrow.ArrowException, OSError) as problem:
         raise _damaged(path, problem) from None
 
 
@@ -65,22 +66,13 @@ def parquet_texts(source: TextSource, column: str) -> Iterator[tuple[int, str, s
 
 
 def _open(path: Path) -> Any:
-    pyarrow = _pyarrow()
+    arrow, parquet = need_pyarrow()
     try:
-        return pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.lib.ArrowException, OSError) as problem:
+        return parquet.ParquetFile(path)
+    except (arrow.ArrowException, OSError) as problem:
         raise _damaged(path, problem) from None
 
 
 def _damaged(path: Path, problem: Exception) -> UserError:
     reason = " ".join(str(problem).split())[:120]
     return UserError(f"{path}: cannot be read as .parquet ({reason}); write the file again")
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError("reading .parquet needs pyarrow: pip install 'keel-nlp[parquet]'") from None
-    return pyarrow
