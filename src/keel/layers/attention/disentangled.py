@@ -52,7 +52,7 @@ class DisentangledAttention(nn.Module):
         self.heads = heads
         self.dropout, self.vector_dropout = dropout, vector_dropout
         self.scale = (width // heads * (1 + len(products))) ** -0.5
-        self.products, self.share = products, share
+        self.products = products
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.distance_key = nn.Linear(width, width) if "c2p" in products and not share else None
@@ -70,12 +70,12 @@ class DisentangledAttention(nn.Module):
         vectors = distances.vectors
         if self.training and self.vector_dropout:
             vectors = dropout(vectors, self.vector_dropout)
-        own = {"p2c": self.distance_query, "c2p": self.distance_key}
-        thirds = dict(zip(own, zip(self.qkv.weight.chunk(3), self.qkv.bias.chunk(3), strict=True), strict=False))
+        query, key, _ = zip(self.qkv.weight.chunk(3), self.qkv.bias.chunk(3), strict=True)
+        matrices = {"p2c": (self.distance_query, query), "c2p": (self.distance_key, key)}
         found: dict[Product, Tensor] = {}
         for product in self.products:
-            layer = own[product]
-            projected = F.linear(vectors, *thirds[product]) if layer is None else layer(vectors)
+            layer, of_tokens = matrices[product]
+            projected = F.linear(vectors, *of_tokens) if layer is None else layer(vectors)
             found[product] = projected.unflatten(1, (self.heads, -1)).transpose(0, 1)
         return found
 
