@@ -78,6 +78,7 @@ class Growing:
     def save(self) -> None:
         """Syncs the data and writes the journal."""
         if self._file is not None:
+            self._file.truncate(self._size)  # half a piece, if the disk was full: the journal needs its room
             os.fsync(self._file.fileno())
         entry = {"format": FORMAT, "sources": self._sources, "bytes": self._size, "sha256": self._hash.hexdigest()}
         write_file(
@@ -101,6 +102,12 @@ class Growing:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def clear(self) -> None:
+        """Removes everything but the data and their journal."""
+        for path in self.folder.iterdir():
+            if path.name not in (DATA, JOURNAL, LOCK):
+                path.unlink()
 
     def remove(self) -> None:
         """Removes what is in the folder; the journal last, so that a kill in between leaves a folder that is known."""
@@ -150,6 +157,7 @@ def growing(out: Path, sources: Sequence[Source], resume: bool) -> Iterator[Grow
                 yield target
             except BaseException:
                 with contextlib.suppress(OSError):
+                    target.clear()  # the disk may be full, and the journal needs some room
                     target.save()
                 raise
             finally:

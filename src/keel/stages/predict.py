@@ -125,11 +125,13 @@ def predict_file(
             try:
                 _answer(loaded, opened, table, target, threads, lines, say)
             except KeyboardInterrupt:
-                say(f"{target.state.get('rows', 0):,} rows are answered and kept; add --resume to continue")
+                if target.state:
+                    say(f"{target.state['rows']:,} rows are answered and kept; add --resume to continue")
                 raise
             if not target.state["answered"]:
                 target.discard()
                 raise UserError(f"{file}: no row can be used: {', '.join(target.state['first_errors'][:1])}")
+            target.save()
             say(f"writing {out}")
             written = target.folder / TABLE
             keys = target.state["keys"]
