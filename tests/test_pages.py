@@ -31,6 +31,7 @@ ENGLISH_ONLY = {  # pages without a Chinese twin, and why
     "decisions/": "the same",
     "notebook.md": "the same",
     "reliability.md": "the same",
+    "releasing.md": "the same",
     "reference/": "made from docstrings, which are English",
     "results/": "tables of figures; the guides say in Chinese what they show",
     "data.md": "names of files and publishers",
