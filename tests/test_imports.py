@@ -40,7 +40,7 @@ LAYERS = [
     {"pretraining", "finetuning"},
     {"stages"},
     {"comparing", "demo"},
-    {"result"},
+    {"result", "api_inputs"},
     {"api"},
     {"__init__"},
     {"testing"},

@@ -16,26 +16,29 @@ Notable choices
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keel.console import say
-from keel.errors import UserError
+from keel.api_inputs import (
+    PathLike,
+    Settings,
+    column_name,
+    data_file,
+    model_folder,
+    output,
+    overrides,
+    recipe_name,
+    report,
+    text_files,
+)
 from keel.openmp import share_cores
 
 if TYPE_CHECKING:
     from keel.inference.model import Model
     from keel.result import Result
 
-PathLike = str | os.PathLike[str]
-Settings = Mapping[str, Any] | Sequence[str]
 Callback = Callable[[dict[str, Any]], object]  # gets an entry of metrics.jsonl; one that returns False ends the run
-
-RUNS = "runs"  # the folder of results that were given no other
 
 
 def load(path: PathLike, *, allow_pickle: bool = False, device: str = "auto") -> Model:
@@ -60,7 +63,7 @@ def fetch(
     from keel.stages.fetch import fetch as run
 
     folder = None if out is None else os.fspath(out)
-    found = run(name, folder, revision, allow_pickle=allow_pickle, report=_report(quiet))
+    found = run(name, folder, revision, allow_pickle=allow_pickle, report=report(quiet))
     return Result("fetch", found["out"], found)
 
 
@@ -81,10 +84,10 @@ def train_tokenizer(
     from keel.result import Result
     from keel.stages.tokenizer import train
 
-    target = _target(out, "tokenizer", quiet)
+    target = output(out, "tokenizer", quiet)
     options |= {"kind": kind, "vocab_size": vocab_size, "lowercase": lowercase, "documents": documents}
-    with _text_files(texts, column, target) as paths:
-        found = train(paths, target, column=column, report=_report(quiet), **options)
+    with text_files(texts, column, target) as paths:
+        found = train(paths, target, column=column, report=report(quiet), **options)
     return Result("train_tokenizer", target, found)
 
 
@@ -105,10 +108,10 @@ def build_corpus(
     from keel.result import Result
     from keel.stages.corpus import build
 
-    target = _target(out, "corpus", quiet)
+    target = output(out, "corpus", quiet)
     options |= {"column": column, "documents": documents, "workers": workers, "held_out": held_out}
-    with _text_files(texts, column, target) as paths:
-        found = build(paths, os.fspath(tokenizer), str(target), report=_report(quiet), **options)
+    with text_files(texts, column, target) as paths:
+        found = build(paths, os.fspath(tokenizer), str(target), report=report(quiet), **options)
     return Result("build_corpus", target, found)
 
 
@@ -135,8 +138,8 @@ def pretrain(
     from keel.result import Result
     from keel.stages.pretrain import pretrain as run
 
-    target = _target(out, recipe_name(recipe), quiet, resume)
-    changes = [*_overrides(settings), *([f"training.steps={steps}"] if steps is not None else [])]
+    target = output(out, recipe_name(recipe), quiet, resume)
+    changes = [*overrides(settings), *([f"training.steps={steps}"] if steps is not None else [])]
     options |= {"resume": resume, "threads": threads, "device": device, "quiet": quiet}
     options |= {"track": track, "on_step": on_step, "on_evaluate": on_evaluate}
     found = run(
@@ -145,7 +148,7 @@ def pretrain(
         out=str(target),
         overrides=changes,
         budget=budget,
-        init=None if init is None else _model_folder(init),
+        init=None if init is None else model_folder(init),
         **options,
     )
     return Result("pretrain", target, found)
@@ -188,7 +191,7 @@ def finetune(
     from keel.result import Result
     from keel.stages.finetune import finetune as run
 
-    target = _target(out, recipe_name(task), quiet, resume)
+    target = output(out, recipe_name(task), quiet, resume)
     given: dict[str, Any] = {"data.text": text, "data.pair": pair, "data.label": label, "data.choices": choices}
     given |= {"data.long.strategy": long, "data.length": length, "training.epochs": epochs, "training.seed": seed}
     given |= {"training.learning_rate": learning_rate, "training.batch_size": batch_size}
@@ -196,13 +199,13 @@ def finetune(
     options |= {"strict": strict, "resume": resume, "threads": threads, "device": device, "quiet": quiet}
     options |= {"track": track, "on_step": on_step, "on_evaluate": on_evaluate}
     found = run(
-        _model_folder(model),
+        model_folder(model),
         task,
         train=train,
         dev=dev,
         out=str(target),
-        overrides=[*_overrides({k: v for k, v in given.items() if v is not None}), *_overrides(settings)],
-        report=_report(quiet),
+        overrides=[*overrides({k: v for k, v in given.items() if v is not None}), *overrides(settings)],
+        report=report(quiet),
         **options,
     )
     return Result("finetune", target, found)
@@ -228,10 +231,10 @@ def evaluate(
     from keel.result import Result
     from keel.stages.evaluate import evaluate as run
 
-    columns = {"text": _name(text), "pair": _name(pair), "label": _name(label), "choices": choices}
-    options |= {"long": long, "strict": strict, "device": device, "report": _report(quiet)}
+    columns = {"text": column_name(text), "pair": column_name(pair), "label": column_name(label), "choices": choices}
+    options |= {"long": long, "strict": strict, "device": device, "report": report(quiet)}
     folder = None if out is None else os.fspath(out)
-    found = run(_model_folder(model), data, columns=columns, out=folder, **options)
+    found = run(model_folder(model), data, columns=columns, out=folder, **options)
     return Result("evaluate", folder, found)
 
 
@@ -260,13 +263,15 @@ def compare(
     from keel.comparing.tasks import LabelledTask
     from keel.result import Result
 
-    target = _target(out, "comparison", quiet, resume)
-    shared = tuple(_overrides(settings))
+    target = output(out, "comparison", quiet, resume)
+    shared = tuple(overrides(settings))
     found = compare_lineage(
         [f"{name}={os.fspath(path)}" for name, path in members.items()] if isinstance(members, Mapping) else members,
         out=str(target),
         tasks=[
-            LabelledTask(name, kind, _file(train, target, f"{name}-train"), _file(dev, target, f"{name}-dev"), shared)
+            LabelledTask(
+                name, kind, data_file(train, target, f"{name}-train"), data_file(dev, target, f"{name}-dev"), shared
+            )
             for name, (kind, train, dev) in tasks.items()
         ],
         corpus=None if corpus is None else os.fspath(corpus),
@@ -276,7 +281,7 @@ def compare(
         resume=resume,
         threads=threads,
         device=device,
-        report=_report(quiet),
+        report=report(quiet),
         quiet=quiet,
         **options,
     )
@@ -288,116 +293,3 @@ def add_plugin(file: PathLike) -> list[tuple[str, str]]:
     from keel import catalog
 
     return catalog.add_plugin(os.fspath(file))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# From what a caller gives to what the stages take
-
-
-def _report(quiet: bool) -> Callable[[Any], None] | None:
-    return None if quiet else lambda update: say(update) if isinstance(update, str) else None
-
-
-def recipe_name(recipe: str) -> str:
-    return Path(recipe).stem
-
-
-def _target(out: PathLike | None, name: str, quiet: bool, resume: bool = False) -> Path:
-    """The folder to write: `runs/NAME-1`, or the next number, if none is given."""
-    if out is not None:
-        return Path(out)
-    if resume:
-        raise UserError("resume=True needs out=..., the folder of the run to continue")
-    number = 1
-    while (target := Path(RUNS) / f"{name}-{number}").exists():
-        number += 1
-    if not quiet:
-        say(f"out: {target}")
-    return target
-
-
-def _overrides(settings: Settings) -> list[str]:
-    """`{"training.epochs": 4}` as `training.epochs=4`."""
-    if isinstance(settings, Mapping):
-        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    if isinstance(settings, str):
-        raise UserError(f"settings: give a dictionary, such as {{'training.epochs': 4}}, not {settings!r}")
-    return list(settings)
-
-
-def _name(column: str | int | None) -> str | None:
-    return None if column is None else str(column)
-
-
-def _model_folder(model: Any) -> str:
-    """The folder of a model, which must not have been changed since it was opened."""
-    from keel.inference.model import Model
-
-    if not isinstance(model, Model):
-        return os.fspath(model)
-    if model.changed:
-        raise UserError(f"{model.path}: the model was changed since it was opened; save it with model.save(DIR) first")
-    return str(model.path)
-
-
-def _file(data: Any, target: Path, name: str) -> str:
-    """A path as it is; rows in memory as a file in a folder beside `target`."""
-    from keel.files.folders import write_file
-    from keel.in_memory import MemoryTable, as_source
-
-    source = as_source(data, name)
-    if not isinstance(source, MemoryTable):
-        return source
-    path = target.with_name(f"{target.name}-data") / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for number, fields, reason in source.records():
-        if reason:
-            raise UserError(f"{source}, row {number}: {reason}")
-        lines.append(json.dumps(fields, ensure_ascii=False) + "\n")
-    write_file(path, "".join(lines))
-    return str(path)
-
-
-@contextlib.contextmanager
-def _text_files(texts: Any, column: str, out: Path) -> Iterator[list[str]]:
-    """The paths as given; texts in memory in a file beside `out`, which is removed at the end."""
-    if isinstance(texts, str | os.PathLike):
-        yield [os.fspath(texts)]
-        return
-    if isinstance(texts, list | tuple) and texts and all(isinstance(one, os.PathLike) for one in texts):
-        yield [os.fspath(one) for one in texts]
-        return
-    if isinstance(texts, list | tuple) and texts and all(isinstance(t, str) and _is_path(t) for t in texts):
-        raise UserError("texts: these are names of files; give pathlib.Path objects, or one path or glob as a str")
-    spool = out.with_name(f"{out.name}.texts.jsonl")
-    spool.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with spool.open("w", encoding="utf-8", errors="surrogatepass") as file:
-            for text in _texts(texts, column):
-                file.write(json.dumps({column: text}) + "\n")
-        yield [str(spool)]
-    finally:
-        spool.unlink(missing_ok=True)
-
-
-def _is_path(text: str) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        return len(text) < 1000 and Path(text).exists()
-    return False
-
-
-def _texts(texts: Any, column: str) -> Iterable[Any]:
-    """The texts one by one; those of an iterator are never all in memory."""
-    from keel.in_memory import as_source, is_table
-
-    if isinstance(texts, Iterable) and not is_table(texts) and not hasattr(texts, "iloc"):
-        for number, text in enumerate(texts, 1):
-            if not isinstance(text, str):
-                raise UserError(f"texts, number {number}: a text is needed, not a {type(text).__name__}")
-            yield text
-        return
-    for number, fields, reason in as_source(texts, "texts").records():  # type: ignore[union-attr]  # never a path
-        if reason or column not in fields:
-            raise UserError(f"texts, row {number}: {reason or f'there is no column {column!r}'}; choose with column=")
-        yield fields[column]
