@@ -136,6 +136,7 @@ def use_threads(threads: int | None) -> None:
     try:
         import torch
     finally:
+        gc.freeze()
         gc.enable()
     if threads is not None:
         torch.set_num_threads(threads)

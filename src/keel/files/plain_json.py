@@ -25,9 +25,12 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # json.dumps would make one for each line
+
+
 def json_line(value: Any) -> str:
     """One line of JSON, without its newline."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _encode(value)
     except (ValueError, TypeError):  # not finite, or not JSON's own type: rare, and slower
-        return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+        return _encode(plain(value))

@@ -99,7 +99,9 @@ def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> Iterator[str
 
 
 def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json_line(value)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json_line(value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ def _types(columns: Sequence[str], rows: Iterable[dict[str, Any]], as_text: set[
                 found = arrow.infer_type(values)
                 if arrow.types.is_floating(found) and any(isinstance(value, bool) for value in values):
                     raise TypeError("true would become 1.0")
-                either = [arrow.schema([(name, kind)]) for kind in (types[name], found)]
+                either = [arrow.schema([("either", kind)]) for kind in (types[name], found)]
                 types[name] = arrow.unify_schemas(either, promote_options="permissive").field(0).type
             except (arrow.ArrowException, OverflowError, TypeError):
                 as_text.add(name)

@@ -28,21 +28,13 @@ def row_progress(
 ) -> Callable[[int, int], None]:
     """A function to be called with the rows done and the line reached; it passes a `RowProgress` to `say`."""
     began = clock()
-    before: int | None = None  # what was done when the first rows of this run were
 
     def tell(rows: int, line: int) -> None:
-        nonlocal before
-        seconds = max(clock() - began, 1e-9)
-        speed = (rows - rows_before) / seconds
+        speed = (rows - rows_before) / max(clock() - began, 1e-9)
         done = line if total else rows
-        if before is None:
-            before = done - (rows - rows_before)  # a row has a line or more
-        rate = (done - before) / seconds
-        left = int((total - done) / rate) if total and rate > 0 else 0
-        say(
-            RowProgress(
-                done, total, rows, speed, f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}" if total else "?"
-            )
-        )
+        rows_in_all = rows * total / max(done, 1)  # as far as rows have equally many lines
+        left = int((rows_in_all - rows) / speed) if total and speed > 0 else 0
+        clocked = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
+        say(RowProgress(done, total, rows, speed, clocked if total else "?"))
 
     return tell

@@ -74,15 +74,15 @@ def text_example(given: Any, pair: bool) -> TextExample:
 def text_windows(
     examples: Sequence[TextExample], tokenizer: Tokenizer, data: LabelledData
 ) -> tuple[list[Window], Truncation]:
-    windows, truncation = [], Truncation()
+    windows, cut, tokens, lost = list[Window](), 0, 0, 0
     for number, parts in enumerate(_encode(examples, tokenizer)):
         room = data.length - framing(tokenizer, len(parts))
-        rows = _fit(parts, data, room)
-        windows += [Window(*frame(tokenizer, row), number) for row in rows]
         length = sum(map(len, parts))
-        lost = length - _kept(parts, data, room)
-        truncation += Truncation(1, int(lost > 0), length, lost)
-    return windows, truncation
+        rows = [parts] if length <= room else _fit(parts, data, room)
+        windows += [Window(*frame(tokenizer, row), number) for row in rows]
+        missing = length - _kept(parts, data, room)
+        cut, tokens, lost = cut + (missing > 0), tokens + length, lost + missing
+    return windows, Truncation(len(examples), cut, tokens, lost)
 
 
 def _encode(examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[np.ndarray]]:

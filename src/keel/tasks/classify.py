@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -109,7 +108,8 @@ class Classify(Task):
     def windows(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
         windows, truncation = text_windows(examples, tokenizer, self.data)
         targets = self._targets([e.answer for e in examples])
-        return [replace(w, answers={"classify": targets[w.example]}) for w in windows], truncation
+        rows = [Window(w.ids, w.segments, w.special, w.example, {"classify": targets[w.example]}) for w in windows]
+        return rows, truncation
 
     def _targets(self, answers: Sequence[Any]) -> list[Any]:
         """Labels as indices, or sets of labels as multi-hot vectors."""

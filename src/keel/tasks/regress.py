@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -64,7 +63,8 @@ class Regress(Task):
     def windows(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
         windows, truncation = text_windows(examples, tokenizer, self.data)
         targets = [np.float32(e.answer or 0.0) for e in examples]
-        return [replace(w, answers={"regress": targets[w.example]}) for w in windows], truncation
+        rows = [Window(w.ids, w.segments, w.special, w.example, {"regress": targets[w.example]}) for w in windows]
+        return rows, truncation
 
     def answer(
         self, examples: Sequence[TextExample], windows: Sequence[Window], outputs: Sequence[np.ndarray]
