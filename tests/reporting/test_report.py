@@ -46,6 +46,20 @@ class Outside(HTMLParser):
                 self.found.append(f"{tag} {name}={value}")
 
 
+def test_a_loss_is_drawn_with_its_level_and_what_was_evaluated_is_said(tmp_path: Path) -> None:
+    steps = [train(s, **{"masked_lm.loss": 7.0 - s}) for s in (1, 2, 3)]
+    level = {"masked_lm.loss": 5.0, "masked_lm_without_context": 5.5, "plateau": True}
+    write_metrics(tmp_path, [*steps, evaluation(2, **level, held_out_share=0.25), evaluation(3, **level)])
+    page = write_report(tmp_path).read_text()
+    assert charts(page) == ["Masked LM: loss", "Learning rate", "Speed"], "the level is no chart of its own"
+    (line,) = re.findall(r'data-name="without context"><polyline points="([^"]*)"', page)
+    places = [tuple(map(float, place.split(","))) for place in line.split()]
+    assert len({height for _, height in places}) == 1 and places[0][0] < places[-1][0], "a horizontal line"
+    assert "without context</text>" in page and "Only the last evaluation is on all of their rows." in page
+    write_metrics(tmp_path, [*steps, evaluation(3, **level)])
+    assert "Only the last evaluation" not in write_report(tmp_path).read_text()
+
+
 def test_a_chart_for_every_objective_and_figure(tmp_path: Path) -> None:
     figures = {
         "masked_lm.loss": 3.0,

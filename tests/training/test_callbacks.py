@@ -59,7 +59,7 @@ def test_they_get_what_is_logged(make_run: MakeRun) -> None:
     run = make_run(
         "training.log_steps=3",
         "training.evaluate_steps=4",
-        evaluate=lambda: {"masked_lm.loss": 5.0},
+        evaluate=lambda parts: {"masked_lm.loss": 5.0},
         log=logged.append,
         callbacks=Callbacks(steps.append, evaluations.append),
     )

@@ -178,7 +178,7 @@ def test_a_signal_interrupts_an_evaluation(make_run: MakeRun) -> None:
     saved: list[State] = []
     rounds: list[int] = []
 
-    def evaluate() -> dict[str, float]:
+    def evaluate(parts: int) -> dict[str, float]:
         for number in range(30):  # in small parts, as batches would be
             rounds.append(number)
             if number == 3:
@@ -211,7 +211,7 @@ def test_evaluations_change_nothing(make_run: MakeRun) -> None:
     data_rows = run.source(0.0, {})[0]
     batches = [run.learner.prepare(rows, run.tokenizer) for rows in data_rows]
     lines: list[dict[str, Any]] = []
-    figures = lambda: loop.evaluate(run.learner, batches)  # noqa: E731
+    figures = lambda parts: loop.evaluate(run.learner, batches)  # noqa: E731
     train(replace(run, evaluate=figures, log=lines.append))
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     assert [line["step"] for line in evaluations] == [3, 6, 8]
@@ -226,7 +226,7 @@ def test_slow_evaluations_do_not_break_a_budget(make_run: MakeRun) -> None:
     began = time.monotonic()
     lines: list[dict[str, Any]] = []
 
-    def search() -> dict[str, float]:
+    def search(parts: int) -> dict[str, float]:
         time.sleep(1.5)
         return {"translate.bleu": 1.0}
 

@@ -22,7 +22,7 @@ from keel.training import tracking
 from keel.training.state import State
 
 Points = dict[str, list[tuple[int, float]]]
-OF_THE_LINE = {"kind", "step", "elapsed", "progress", "tokens"}
+OF_THE_LINE = {"kind", "step", "elapsed", "progress", "tokens", "held_out_share", "plateau"}
 
 
 def shown(out: Path, kind: str) -> Points:

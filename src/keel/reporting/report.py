@@ -70,6 +70,7 @@ def write_report(
         charts=charts(train, held_out),
         table=_last_figures(train, held_out),
         evaluated=bool(held_out),
+        partly=any("held_out_share" in record for record in held_out),
         fills=[(str(f["text"]), _answers(f["before"]), _answers(f["after"])) for f in fills or []],
         recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
         plots=[_plot(detail) for detail in details if isinstance(detail, Plot) and detail.points],
@@ -140,7 +141,7 @@ def _write_page(
 
 # The parts of a page that are optional.
 EMPTY: dict[str, Any] = {"tiles": [], "table": [], "evaluated": False, "fills": [], "recipe": "", "command": ""}
-EMPTY |= {"python": ("", ""), "python_line": "", "predicts": True, "skipped": 0, "compares": False}
+EMPTY |= {"python": ("", ""), "python_line": "", "predicts": True, "partly": False, "skipped": 0, "compares": False}
 
 
 def _plot(plot: Plot) -> str:
@@ -191,7 +192,8 @@ def read_metrics(path: Path) -> tuple[list[MetricsRecord], int]:
 
 
 def charts(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) -> list[str]:
-    """One chart per objective and metric, then the learning rate and the speed."""
+    """One chart per objective and metric, then the learning rate and the speed. A loss that has a level to get below,
+    `<objective>_without_context` in the log, is drawn with it."""
     names = list(dict.fromkeys(n for r in (*train, *held_out) for n, v in r.items() if "." in n and _is_number(v)))
     if len({n.partition(".")[0] for n in names}) > 1:
         names.insert(0, "loss")
@@ -202,6 +204,8 @@ def charts(train: Sequence[MetricsRecord], held_out: Sequence[MetricsRecord]) ->
         series = [Series("training", thin(raw), "faint"), Series("training", thin(smooth(raw)))]
         if measured:
             series.append(Series("held out", measured, "marks", colour=1))
+        if level := points(held_out, name.replace(".loss", "_without_context")):
+            series.append(Series("without context", [(0.0, level[0][1]), *level], "dashed", colour=2))
         unit = "share correct" if is_share else "nats" if name.endswith("loss") else ""
         drawn.append(chart(_title(name), series, "step", unit, y_format=percent if is_share else compact, x_zero=True))
     for name, title, unit in (("learning_rate", "Learning rate", ""), ("tokens_per_second", "Speed", "tokens/s")):

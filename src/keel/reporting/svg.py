@@ -31,12 +31,12 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Series:
-    """Points in order of x. `style`: a line, a faint line drawn below the others, a line with a mark on every point, or
-    only the marks."""
+    """Points in order of x. `style`: a line, a faint line drawn below the others, a dashed line, a line with a mark on
+    every point, or only the marks."""
 
     name: str
     points: Sequence[Point]
-    style: str = "line"  # line | faint | marks | dots
+    style: str = "line"  # line | faint | dashed | marks | dots
     colour: int = 0
 
 
@@ -183,6 +183,7 @@ def _axes(x: Scale, y: Scale, x_label: str, y_label: str, x_format: Format, y_fo
 def _draw(series: Series, x: Scale, y: Scale, x_label: str, x_format: Format, y_format: Format) -> str:
     """The line, interrupted where a value is not finite; a segment of one point is drawn as a dot, to be visible."""
     looks = {"line": "stroke-width:2", "faint": "stroke-width:1;opacity:0.3", "marks": "stroke-width:1.5", "dots": ""}
+    looks["dashed"] = "stroke-width:1.5;stroke-dasharray:6 4"
     look = looks[series.style]
     parts = [f'<g class="series series-{series.style}" data-name="{escape(series.name)}">']
     for segment in _segments(series.points):

@@ -203,7 +203,7 @@ def _plan(recipe: TaskRecipe, work: _Work, model: str, data: str, resume_command
         tokenizer=work.loaded.tokenizer,
         settings=settings,
         source=ExampleStream(work.windows, settings, evaluator.task.needs),
-        evaluate=evaluator.figures,
+        evaluate=lambda parts: evaluator.figures(),
         score=(lambda figures: evaluator.score) if settings.keep_best else None,
         patience=settings.patience,
         data=data,

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from keel import __version__
 from keel import recipe as recipes
 from keel.catalog import find
@@ -29,14 +27,16 @@ from keel.learner.learner import Learner
 from keel.machine import find_device, prepare_cpu
 from keel.pretraining.data import Data, open_data
 from keel.pretraining.held_out import prepare_held_out
+from keel.pretraining.plateau import ADVICE, LEVEL, Plateau, remark
 from keel.recipe import Recipe
 from keel.reporting.report import write_report
 from keel.tokenizers.library import LibraryTokenizer
 from keel.training import loop
 from keel.training.callbacks import Callback, Callbacks
-from keel.training.run import RunOptions, RunPlan, last_evaluation, parameters, run
+from keel.training.run import RunOptions, RunPlan, parameters, run
 from keel.training.run_folder import RunFolder
 from keel.training.state import State
+from keel.values import Batch
 
 
 def pretrain(
@@ -82,22 +82,19 @@ def pretrain(
     )
     given = list(overrides) + ([f"training.budget={budget}"] if budget else [])
     data, loaded = _read(recipe, given, corpus, tokenizer, init, allow_pickle)
-    recipe = data.recipe
     learner = _fresh(data)
     if loaded:
         _start_from(learner, loaded)
     learner.to(where)
-    before = [_predictions(learner, data, text) for text in blanks]
-    plan = _plan(learner, data, where, _resume_command(corpus, out, device, init, track))
-    state, folder, facts = run(plan, options)
-    after = [_predictions(learner, data, text) for text in blanks]
-    fills = [{"text": t, "before": b, "after": a} for t, b, a in zip(blanks, before, after, strict=True)]
-    facts_shown = _report_facts(recipe, data, learner, state)
-    write_report(Path(out), facts=facts_shown, fills=fills, use=_other_use(recipe))
+    before = {text: _predictions(learner, data, text) for text in blanks}
+    evaluated, held_out = prepare_held_out(learner, data, where)
+    plateau = Plateau.of(learner, data, held_out)
+    command = _resume_command(corpus, out, device, init, track)
+    state, folder, facts = run(_plan(learner, data, evaluated, held_out, plateau, command), options)
+    fills = [{"text": t, "before": before[t], "after": _predictions(learner, data, t)} for t in blanks]
+    result = _write_results(folder, data, learner, state, plateau, fills)
     folder.finish(facts)
-    result = {"out": out, "step": state.step, "seconds": round(state.elapsed, 1), **last_evaluation(folder)}
-    result |= callbacks.result()
-    return result | ({"fills": fills} if fills else {})
+    return {"out": out, **result, **callbacks.result(), **({"fills": fills} if fills else {})}
 
 
 def _read(
@@ -141,16 +138,30 @@ def _fresh(data: Data) -> Learner:
     return learner
 
 
-def _plan(learner: Learner, data: Data, device: torch.device, resume_command: str) -> RunPlan:
+def _plan(
+    learner: Learner,
+    data: Data,
+    evaluated: Learner,
+    held_out: list[Batch],
+    plateau: Plateau,
+    resume_command: str,
+) -> RunPlan:
     recipe = data.recipe
-    evaluated, held_out = prepare_held_out(learner, data, device)
+
+    def evaluate(parts: int) -> dict[str, float]:
+        figures = loop.evaluate(evaluated, held_out[:parts])
+        share = {"held_out_share": round(parts / len(held_out), 4)} if parts < len(held_out) else {}
+        return figures | plateau.figures(figures, parts) | share
+
     return RunPlan(
         verb="pretrain",
         learner=learner,
         tokenizer=data.tokenizer,
         settings=recipe.training,
         source=data.micro_batches,
-        evaluate=lambda: loop.evaluate(evaluated, held_out) if held_out else {},
+        evaluate=evaluate,
+        evaluation_parts=len(held_out),
+        remark=remark,
         data=data.corpus.fingerprint,
         recipe_yaml=recipe.to_yaml(),
         same_recipe=lambda path: _same(recipe, path),
@@ -174,6 +185,25 @@ def _start_from(learner: Learner, loaded: LoadedModel) -> None:
     fitting = {name: t for name, t in there.items() if name in fresh and t.shape == fresh[name].shape}
     fitting = {name: t for name, t in fitting.items() if not name.endswith(".counts")}  # keep this corpus's counts
     learner.load_state_dict({**fresh, **fitting})
+
+
+def _write_results(
+    folder: RunFolder, data: Data, learner: Learner, state: State, plateau: Plateau, fills: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Writes the report page; returns what the command prints."""
+    figures = _last_figures(folder, plateau)
+    facts = _report_facts(data.recipe, data, learner, state) | {"plateau": figures.get("advice")}
+    write_report(folder.out, facts=facts, fills=fills, use=_other_use(data.recipe))
+    return {"step": state.step, "seconds": round(state.elapsed, 1), **figures}
+
+
+def _last_figures(folder: RunFolder, plateau: Plateau) -> dict[str, Any]:
+    """The last held-out metrics, and whether the run ended on the plateau: without held-out rows, by its training."""
+    kept = ("loss", LEVEL, "plateau")
+    figures = {k: v for k, v in folder.last_entry("evaluation").items() if "." in k or k in kept}
+    if LEVEL not in figures:
+        figures |= plateau.figures(folder.last_entry("train"))
+    return figures | ({"advice": ADVICE} if figures.get("plateau") else {})
 
 
 def _predictions(learner: Learner, data: Data, text: str) -> list[str]:

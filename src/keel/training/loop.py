@@ -58,13 +58,14 @@ class Run:
     state: State
     device: torch.device
     precision: str
-    evaluate: Callable[[], dict[str, float]]
+    evaluate: Callable[[int], dict[str, float]]  # on so many parts of the held-out data, the first ones
     save: Callable[[State], object]
     log: Callable[[dict[str, Any]], None]
     show: Callable[[dict[str, Any]], None]  # each step, for the progress bar
     score: Callable[[dict[str, float]], float] | None = None  # of an evaluation; None: the last model is the result
     patience: int | None = None  # evaluations without a better score, after which the run ends
     callbacks: Callbacks = field(default_factory=Callbacks)
+    evaluation_parts: int = 1  # of the held-out data; 0: there are none
     began: float = field(default_factory=time.monotonic)  # when the budget's clock started
 
 
@@ -74,8 +75,8 @@ def train(run: Run) -> tuple[State, bool]:
     means, saver, state = RunningMeans(), Saver(run), run.state
     with StopRequest().listening() as stop:
         evaluations = Evaluations(run, stop, timer)
-        if evaluations.due(state) and state.evaluated < state.step and not timer.finished(state.step):
-            state = evaluations.evaluate(state, timer.progress(state.step)) or state  # it was interrupted
+        if state.evaluated < state.step:  # it may have been interrupted
+            state = evaluations.on_the_way(state, timer.progress(state.step))
         while not stop.asked and not run.callbacks.asked and not _finished(run, timer, state):
             progress, began = timer.progress(state.step), time.monotonic()
             rate = learning_rate(run.settings, progress)
@@ -97,8 +98,7 @@ def train(run: Run) -> tuple[State, bool]:
             run.callbacks.after_step(entry)
             if run.callbacks.asked:
                 break
-            if evaluations.due(state) and timer.has_time_to_evaluate(state.step):
-                state = evaluations.evaluate(state, progress) or state
+            state = evaluations.on_the_way(state, progress)
             is_best = state.best is not None and state.best.step == state.step
             if (saver.due(state) or is_best) and not timer.finished(state.step):  # the last save follows the evaluation
                 timer.saving_seconds = saver.save(state)
@@ -106,7 +106,7 @@ def train(run: Run) -> tuple[State, bool]:
         if not stopped:
             complete = timer.finished(state.step)  # else ended by a callback or by patience, maybe in an evaluation
             if complete or evaluations.last != state.step:
-                evaluated = evaluations.evaluate(state, 1.0 if complete else timer.progress(state.step))
+                evaluated = evaluations.at_the_end(state, 1.0 if complete else timer.progress(state.step))
                 stopped, state = evaluated is None, evaluated or state
             state = replace(state, elapsed=timer.elapsed())
         saver.save(state, ended=not stopped)
@@ -141,24 +141,45 @@ def _advanced(state: State, measured: Measured, elapsed: float) -> State:
 
 
 class Evaluations:
-    """Evaluates: when it is due, and at the end."""
+    """Evaluates on the way, when and on as much as the recipe or the timer says, and at the end on everything."""
 
     def __init__(self, run: Run, stop: StopRequest, timer: Timer) -> None:
         self.run, self.stop, self.timer = run, stop, timer
-        self.last: int | None = None  # the step of the last evaluation by this process
+        self.tenth = timer.tenth(run.state.evaluated)  # of the run, at the last evaluation
+        self.share = 1.0  # of the held-out data, for evaluations on the way; does not increase
+        self.last: int | None = None  # the step of the last evaluation by this process on everything
 
-    def due(self, state: State) -> bool:
-        return state.step > 0 and state.step % self.run.settings.evaluate_steps == 0
+    def on_the_way(self, state: State, progress: float) -> State:
+        """Evaluates if it is due. The state stays as it is if there is no time left for it, or if it is interrupted."""
+        if not self._due(state):
+            return state
+        parts = self.run.evaluation_parts
+        if not self.run.settings.evaluate_steps:
+            self.share = min(self.share, self.timer.evaluation_share())
+            parts = max(1, int(parts * self.share))
+        in_time = self.timer.has_time_to_evaluate(state.step, parts / self.run.evaluation_parts)
+        return (in_time and self._evaluate(state, progress, parts)) or state
 
-    def evaluate(self, state: State, progress: float) -> State | None:
-        """Logs the held-out metrics; None: interrupted. Evaluating a large model takes too long to wait for."""
+    def at_the_end(self, state: State, progress: float) -> State | None:
+        """None: interrupted. Evaluating a large model takes too long to wait for."""
+        return self._evaluate(state, progress, self.run.evaluation_parts)
+
+    def _due(self, state: State) -> bool:
+        if not self.run.evaluation_parts or not state.step:
+            return False
+        often = self.run.settings.evaluate_steps
+        return state.step % often == 0 if often else self.timer.tenth(state.step) > self.tenth
+
+    def _evaluate(self, state: State, progress: float, parts: int) -> State | None:
         began = time.monotonic()
         try:
             with self.stop.interruptible():
-                figures = self.run.evaluate()
+                figures = self.run.evaluate(parts)
         except Interrupted:
             return None
-        self.last, self.timer.evaluation_seconds = state.step, time.monotonic() - began
+        self.timer.note_evaluation(time.monotonic() - began, parts / max(1, self.run.evaluation_parts))
+        self.tenth = self.timer.tenth(state.step)
+        self.last = state.step if parts == self.run.evaluation_parts else None
         entry = {"kind": "evaluation", **_line(state, progress), **figures}
         self.run.log(entry)
         self.run.callbacks.after_evaluation(entry)

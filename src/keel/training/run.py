@@ -5,7 +5,6 @@ In: a `RunPlan` made by a stage. Out: the state after the last step, and everyth
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,13 +45,15 @@ class RunPlan:
     tokenizer: LibraryTokenizer
     settings: TrainingSettings
     source: Callable[[float, Cursors], tuple[list[Rows], Cursors]]
-    evaluate: Callable[[], dict[str, float]]
+    evaluate: Callable[[int], dict[str, float]]  # on so many parts of the held-out data, the first ones
     data: str  # fingerprint of the training data
     recipe_yaml: str
     same_recipe: Callable[[Path], bool]  # whether a checkpoint's recipe is that of this run
     card: str
     opening: str
     resume_command: str
+    evaluation_parts: int = 1  # of the held-out data; 0: there are none
+    remark: Callable[[dict[str, Any]], str] = lambda entry: ""  # what to say about an evaluation, if anything
     score: Callable[[dict[str, float]], float] | None = None  # of an evaluation, if the best model is kept
     patience: int | None = None  # evaluations without a better score, after which the run ends
     scales: Mapping[nn.Parameter, float] = field(default_factory=dict)
@@ -115,10 +116,11 @@ def _run(plan: RunPlan, folder: RunFolder, options: RunOptions) -> tuple[State, 
         device=options.device,
         precision=facts["precision"],
         evaluate=plan.evaluate,
+        evaluation_parts=plan.evaluation_parts,
         score=plan.score,
         patience=plan.patience,
         save=lambda state: folder.save(_checkpoint(plan, optimizer, state, made_by), settings.keep_checkpoints),
-        log=lambda entry: _log(folder, tracker, progress, entry),
+        log=lambda entry: _log(plan, folder, tracker, progress, entry),
         show=progress.show,
         callbacks=options.callbacks,
         began=options.began,
@@ -159,14 +161,19 @@ def _checkpoint(plan: RunPlan, optimizer: torch.optim.Optimizer, state: State, m
     )
 
 
-def _log(folder: RunFolder, tracker: Tracker | None, progress: TrainingProgress, entry: dict[str, Any]) -> None:
+def _log(
+    plan: RunPlan, folder: RunFolder, tracker: Tracker | None, progress: TrainingProgress, entry: dict[str, Any]
+) -> None:
     folder.log(entry)
     if tracker:
         tracker.log(entry)
     if entry["kind"] == "evaluation":
         figures = [f"{k} {v:.4f}" for k, v in entry.items() if "." in k]
         shown = ", ".join(figures) or "no held-out documents, so nothing to evaluate on"
-        progress.note(f"held-out at step {entry['step']:,}: {shown}")
+        partly = f" ({entry['held_out_share']:.0%} of the rows)" if "held_out_share" in entry else ""
+        progress.note(f"held-out at step {entry['step']:,}{partly}: {shown}")
+        if remark := plan.remark(entry):
+            progress.note(remark)
 
 
 def _find_checkpoint(
@@ -189,9 +196,3 @@ def _find_checkpoint(
 
 def parameters(learner: Learner) -> int:
     return sum(p.numel() for p in learner.parameters())
-
-
-def last_evaluation(folder: RunFolder) -> dict[str, Any]:
-    entries = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    last = [e for e in entries if e["kind"] == "evaluation"][-1:]
-    return {k: v for e in last for k, v in e.items() if "." in k or k == "loss"}

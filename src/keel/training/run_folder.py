@@ -201,6 +201,11 @@ class RunFolder:
         with self.metrics.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
+    def last_entry(self, kind: str) -> dict[str, Any]:
+        """The last line of this kind in the log; empty: there is none."""
+        entries = [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        return next((entry for entry in reversed(entries) if entry["kind"] == kind), {})
+
     def finish(self, facts: dict[str, Any], step: int | None = None) -> None:
         """Makes `out` itself the model folder, from the checkpoint of this step; None: from the last.
 

@@ -37,7 +37,9 @@ class TrainingSettings(Options):
     seed: int = Field(1, ge=0, lt=1 << 63)
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     log_steps: int = Field(20, ge=1)
-    evaluate_steps: int = Field(500, ge=1)
+    evaluate_steps: int | None = Field(
+        None, ge=1, description="steps between evaluations; null: ten in the run (fine-tuning: after each epoch)"
+    )
     evaluation_tokens: int = Field(65_536, ge=256, le=10**12)
     checkpoint_steps: int = Field(1000, ge=1)
     checkpoint_minutes: float = Field(10.0, gt=0)
@@ -100,13 +102,12 @@ class FinetuneSettings(TrainingSettings):
         assert not isinstance(self.epochs, str), "`auto` is replaced before"
         a_pass = max(1, -(-examples // self.batch_size))
         steps = self.steps if self.epochs is None else max(1, round(self.epochs * a_pass))
-        often = self.evaluate_steps if "evaluate_steps" in self.model_fields_set else a_pass
         if 1 <= self.warmup >= steps:
             raise UserError(
                 f"training.warmup is {self.warmup:g} steps, but {examples:,} examples make only {steps:,}; "
                 "give a fraction below 1"
             )
-        return self.model_copy(update={"steps": steps, "evaluate_steps": often})
+        return self.model_copy(update={"steps": steps, "evaluate_steps": self.evaluate_steps or a_pass})
 
 
 def seconds(budget: str) -> float:

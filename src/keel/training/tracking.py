@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from keel.errors import UserError, suggest
 from keel.training.state import State
 
-NOT_PLOTTED = ("kind", "step", "elapsed", "progress", "tokens")
+NOT_PLOTTED = ("kind", "step", "elapsed", "progress", "tokens", "held_out_share", "plateau")
 
 
 class Tracker(Protocol):
