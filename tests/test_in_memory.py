@@ -142,6 +142,13 @@ def test_the_fingerprint_follows_the_content() -> None:
     assert mark(ROWS) != mark([*ROWS[:-1], {"text": "海", "label": 1}])
 
 
+@pytest.mark.parametrize("form", ["pandas", "polars", "datasets"])
+def test_a_column_of_a_frame_is_a_list_of_texts(form: str) -> None:
+    column = FORMS[form]["text"]
+    assert not is_table(column)
+    assert fields(column, ("text",)) == [{"text": row["text"]} for row in ROWS]
+
+
 def test_lists_of_texts_are_no_tables() -> None:
     assert not is_table(["a", "b"]) and not is_table([("a", "b")])
     assert is_table(ROWS) and is_table(FORMS["pandas"]) and is_table(FORMS["datasets"]) and is_table(FORMS["columns"])

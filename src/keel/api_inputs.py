@@ -119,7 +119,7 @@ def _texts(texts: Any, column: str) -> Iterable[Any]:
     """The texts one by one; those of an iterator are never all in memory."""
     from keel.in_memory import as_source, is_table
 
-    if isinstance(texts, Iterable) and not is_table(texts) and not hasattr(texts, "iloc"):
+    if isinstance(texts, Iterable) and not is_table(texts):
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
                 raise UserError(f"texts, number {number}: a text is needed, not a {type(text).__name__}")

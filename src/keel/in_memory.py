@@ -6,7 +6,7 @@ Out: a `MemoryTable`: rows with named fields, like the objects of a .jsonl file.
 A row is a dictionary, a named tuple, a text, or a tuple: (text, label), or (text, pair, label).
 
 Notable choices
-- Frames are recognised by their methods, so that no library of frames is imported, or needed.
+- Frames are recognised by the library that defines their class, so that none is imported, or needed.
 - A row that is none of these is rejected like a bad line of a file: with its number, counted from 1.
 - Numbers and names of labels: a `datasets.ClassLabel` is read as the label's name; NaN and missing values are None.
 """
@@ -24,6 +24,11 @@ from typing import Any
 
 from keel.errors import UserError
 
+FRAMES = {
+    "pandas": ("DataFrame",),
+    "polars": ("DataFrame", "LazyFrame"),
+    "datasets": ("Dataset", "IterableDataset"),
+}
 CHUNK = 1000  # rows of a frame that are converted at once
 BY_POSITION = {1: ("text",), 2: ("text", "label"), 3: ("text", "pair", "label")}  # the fields of a tuple
 FORMS = "a path, a list of rows, a dictionary of columns, a DataFrame, or a datasets.Dataset"
@@ -69,24 +74,24 @@ def as_source(data: Any, name: str) -> Source:
 def is_table(data: Any) -> bool:
     """Whether data has named columns: a frame, a dictionary, a data set, or a list of dictionaries."""
     first = data[0] if isinstance(data, list | tuple) and data else None
-    return (
-        isinstance(data, Mapping | MemoryTable)
-        or hasattr(type(data), "columns")
-        or _has_features(data)
-        or _named(first)
-    )
+    return isinstance(data, Mapping | MemoryTable) or _library(data) is not None or _is_named(first)
+
+
+def _library(data: Any) -> str | None:
+    """The library that a frame or a data set is of; None if it is neither (a column of one is a list of values)."""
+    bases = ((base.__module__.partition(".")[0], base.__name__) for base in type(data).__mro__)
+    return next((library for library, name in bases if name in FRAMES.get(library, ())), None)
 
 
 def _items(data: Any, name: str) -> Sequence[Any]:
-    if _has_features(data):  # datasets.Dataset or IterableDataset
-        return list(_data_set(data))
-    if isinstance(data, Mapping):
+    library = _library(data)
+    if isinstance(data, Mapping):  # also a datasets.DatasetDict
         return list(_of_columns(data, name))
-    if hasattr(data, "collect") and hasattr(type(data), "columns"):
-        data = data.collect()  # a lazy frame of polars
-    if hasattr(data, "iter_rows") and hasattr(type(data), "columns"):  # polars
-        return [_clean(row) for row in data.iter_rows(named=True)]
-    if hasattr(data, "iloc"):  # pandas
+    if library == "datasets":
+        return list(_data_set(data))
+    if library == "polars":
+        return list(_polars(data))
+    if library == "pandas":
         return list(_pandas(data))
     if isinstance(data, Iterable) and not isinstance(data, bytes | bytearray):
         return data if isinstance(data, list | tuple) else list(data)
@@ -96,7 +101,7 @@ def _items(data: Any, name: str) -> Sequence[Any]:
 def _of_columns(data: Mapping[Any, Any], name: str) -> Iterator[dict[str, Any]]:
     columns = {str(key): column for key, column in data.items()}
     for key, column in columns.items():
-        if _has_features(column):
+        if _library(column) == "datasets":
             splits = ", ".join(map(repr, columns))
             raise UserError(f"{name}: holds several data sets ({splits}); give one, such as data[{key!r}]")
         if isinstance(column, str | bytes | Mapping) or not isinstance(column, Iterable):
@@ -113,16 +118,15 @@ def _of_columns(data: Mapping[Any, Any], name: str) -> Iterator[dict[str, Any]]:
 
 
 def _pandas(data: Any) -> Iterator[dict[str, Any]]:
-    if not hasattr(data, "columns"):  # a series
-        data = data.to_frame("text" if data.name is None else data.name)
     for start in range(0, len(data), CHUNK):
         for row in data.iloc[start : start + CHUNK].to_dict("records"):
             yield _clean(row)
 
 
-def _has_features(data: Any) -> bool:
-    """Whether it is a data set of the library `datasets`."""
-    return hasattr(data, "features") and hasattr(data, "column_names") and isinstance(data, Iterable)
+def _polars(data: Any) -> Iterator[dict[str, Any]]:
+    frame = data.collect() if type(data).__name__ == "LazyFrame" else data
+    for row in frame.iter_rows(named=True):
+        yield _clean(row)
 
 
 def _data_set(data: Any) -> Iterator[dict[str, Any]]:
@@ -133,9 +137,8 @@ def _data_set(data: Any) -> Iterator[dict[str, Any]]:
 
 def _label_names(feature: Any) -> list[str] | None:
     """The names of a `ClassLabel`, or of a list of them."""
-    inner = getattr(feature, "feature", feature)
-    names = getattr(inner, "names", None)
-    return list(names) if type(inner).__name__ == "ClassLabel" and names else None
+    inner = feature.feature if type(feature).__name__ in ("List", "Sequence", "LargeList") else feature
+    return list(inner.names) if type(inner).__name__ == "ClassLabel" and inner.names else None
 
 
 def _named_label(value: Any, names: list[str] | None) -> Any:
@@ -150,7 +153,7 @@ def _fields(item: Any) -> tuple[dict[str, Any], str]:
     """The named fields of a row, and the reason if it cannot be used."""
     if isinstance(item, Mapping):
         return _clean(item), ""
-    if _named(item):
+    if _is_named(item):
         return _clean(item._asdict()), ""
     if isinstance(item, str):
         return {"text": item}, ""
@@ -161,8 +164,9 @@ def _fields(item: Any) -> tuple[dict[str, Any], str]:
     return {}, f"not a row but {_article(type(item).__name__)}; give a dictionary, or (text, label)"
 
 
-def _named(item: Any) -> bool:
-    return isinstance(item, Mapping) or (isinstance(item, tuple) and hasattr(item, "_asdict"))
+def _is_named(item: Any) -> bool:
+    """Whether a row has names: a dictionary, or a named tuple."""
+    return isinstance(item, Mapping) or (isinstance(item, tuple) and "_asdict" in dir(item))
 
 
 def _clean(row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -179,7 +183,7 @@ def _plain(value: Any) -> Any:
         return _clean(value)
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    if hasattr(value, "tolist"):
+    if type(value).__module__.partition(".")[0] == "numpy":
         return _plain(value.tolist())
     return None if value != value or type(value).__name__ == "NAType" else value
 

@@ -146,8 +146,7 @@ class Objective(nn.Module, ABC):
         """The rows as model input, and the targets: arrays, and tuples for values that stay on the host."""
 
     def corrupt(self, encoder: CachedEncoder, batch: Batch) -> tuple[Batch, dict[str, Score]]:
-        """Corruption that needs a model (ELECTRA's generator): returns the batch for all objectives, and scores of its
-        own, named `<name>.<part>`."""
+        """Corruption that needs a model (ELECTRA's generator): the batch for all, and scores named `<name>.<part>`."""
         return batch, {}
 
     @abstractmethod

@@ -51,7 +51,7 @@ def test_a_search_does_not_take_other_runs_for_its_own(finished_run: Path, label
 def test_questions_without_answers_are_not_learnt(finished_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps({"context": "The gull flies.", "question": "Who?"}) + "\n")
-    with pytest.raises(UserError, match="SQuAD"):
+    with pytest.raises(UserError, match="no record has the key 'answers'"):
         finetune(str(finished_run), "answer", train=str(path), out=str(tmp_path / "o"), overrides=QUICK, quiet=True)
 
 

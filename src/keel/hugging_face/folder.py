@@ -147,7 +147,7 @@ def check_kind(folder: Path, shown: str) -> str:
     """Raises unless Keel has this kind of model, as far as its config.json tells; returns its `model_type`. Errors call
     the folder `shown`."""
     published = _read_config(folder)
-    family = family_of(backbone_for(published["model_type"], Path(shown)))
+    family = family_of(backbone_for(published, Path(shown)))
     _read_shape(family, upgrade_config(published, folder), set(), Path(shown))
     return str(published["model_type"])
 
