@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
-PAGES = ("classify", "regress", "tag", "answer", "choose", "family", "words", "lineage", "translate")
+PAGES = ("bulk", "classify", "regress", "tag", "answer", "choose", "family", "words", "lineage", "translate")
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
