@@ -22,10 +22,10 @@ from typing import Any
 
 from keel.errors import Rejected, UserError
 from keel.files.plain_json import json_line
+from keel.inference.whole_rows import WholeRow, WholeTable, free_name, open_whole
 from keel.text.labelled import LabelledData
 from keel.text.parallel import two_files
 from keel.text.tables import TABLES, kind_of
-from keel.text.whole_rows import WholeRow, WholeTable, free_name, open_whole
 
 ERROR = "error"
 PREDICTED = "_predicted"

@@ -40,9 +40,9 @@ from keel.inference.tasks import (
     survey,
     usable,
 )
+from keel.inference.whole_rows import scan
 from keel.text.parallel import two_files
 from keel.text.tables import kind_of
-from keel.text.whole_rows import scan
 from keel.values import ExampleFile, Truncation
 
 TABLE = "table"  # the complete output, until it has its name
