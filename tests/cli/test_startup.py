@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from keel import catalog
-from keel.layers.no_weights import no_weights
+from keel.learner.no_weights import no_weights
 from keel.testing.small import small_backbone
 
 HEAVY = {"sympy", "torch._dynamo", "torch._inductor", "transformers", "numba", "pandas", "pyarrow", "scipy", "sklearn"}

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.errors import Rejected, UserError
+from keel.inference.whole_rows import open_whole, scan
 from keel.text.conll import read_conll
 from keel.text.labelled import LabelledData
 from keel.text.parallel import read_pairs
@@ -24,7 +25,6 @@ from keel.text.spans import read_spans
 from keel.text.squad import read_squad
 from keel.text.tables import column_names, read_table, unicode_lines
 from keel.text.vector_files import read_vectors
-from keel.text.whole_rows import open_whole, scan
 
 SECONDS = 5
 QUESTION = {"id": "1", "question": "q", "answers": [{"text": "c", "answer_start": 0}]}

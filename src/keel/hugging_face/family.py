@@ -15,7 +15,7 @@ from torch import Tensor
 
 from keel.hugging_face.names import Name
 from keel.interfaces import Backbone
-from keel.layers.no_weights import no_weights
+from keel.learner.no_weights import no_weights
 
 OWN_PREFIX = "keel-"  # of the model_type of a family that transformers does not support
 

@@ -35,9 +35,9 @@ from keel.hugging_face.known import backbone_for, family_of
 from keel.hugging_face.names import Name, from_published, layer, to_published
 from keel.hugging_face.upgrade import FORMAT, upgrade_config, upgrade_tensors
 from keel.interfaces import Backbone, Task
-from keel.layers.no_weights import no_weights
 from keel.learner.build import assemble
 from keel.learner.learner import Learner
+from keel.learner.no_weights import no_weights
 from keel.learner.task_setup import TaskSetup, read_setup
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer

@@ -22,9 +22,10 @@ from typing import Any
 
 from keel.errors import Rejected, UserError
 from keel.files.plain_json import json_line
+from keel.inference.whole_rows import WholeRow, WholeTable, free_name, open_whole
+from keel.text.labelled import LabelledData
 from keel.text.parallel import two_files
 from keel.text.tables import TABLES, kind_of
-from keel.text.whole_rows import WholeRow, WholeTable, free_name, open_whole
 
 ERROR = "error"
 PREDICTED = "_predicted"
@@ -33,7 +34,7 @@ PREDICTED = "_predicted"
 class AnswerTable:
     """`data`: the recipe's data section, with the columns that were found in the file."""
 
-    def __init__(self, file: str, data: Any) -> None:
+    def __init__(self, file: str, data: LabelledData) -> None:
         self.file = file
         self._files = list(two_files(file) or [file])
         self._table: WholeTable | None = None
@@ -91,7 +92,7 @@ class AnswerTable:
         """Where an example or a rejected row is, without the name of the file."""
         if isinstance(item, Rejected):
             return f"line {item.line}" if item.line else ""
-        place = str(getattr(item, "where", ""))
+        place = str(item.where)
         for name in self._files:
             place = place.removeprefix(f"{name}, ")
         return place
@@ -101,7 +102,7 @@ def line_of(item: Any) -> int:
     """The line of an example or of a rejected row; 0 if it has none."""
     if isinstance(item, Rejected):
         return item.line
-    last = str(getattr(item, "where", "")).rpartition(" ")[2]
+    last = str(item.where).rpartition(" ")[2]
     return int(last) if last.isdecimal() and len(last) < 19 else 0
 
 
@@ -116,7 +117,6 @@ def read_entries(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _numbered(data: Any) -> bool:
+def _numbered(data: LabelledData) -> bool:
     """Whether columns are given by their numbers, so that the file has no header."""
-    given = (getattr(data, "text", None), getattr(data, "pair", None), *(getattr(data, "choices", None) or ()))
-    return any(str(name or "").isdecimal() for name in given)
+    return any(str(name or "").isdecimal() for name in (data.text, data.pair, *(data.choices or ())))

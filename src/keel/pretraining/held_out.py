@@ -18,9 +18,9 @@ import torch
 from keel import recipe as recipes
 from keel.errors import UserError
 from keel.hugging_face.folder import load_model
-from keel.layers.no_weights import no_weights
 from keel.learner.build import assemble, make_backbone
 from keel.learner.learner import Learner
+from keel.learner.no_weights import no_weights
 from keel.machine import find_device, prepare_cpu
 from keel.objectives._masking import ordinary_tokens
 from keel.pretraining.data import Data, open_data

@@ -96,8 +96,8 @@ class _Prepared:
 
     def __init__(self, path: str, recipe_name: str, seed: int, count: int) -> None:
         from keel.corpus.stream import Cursor
-        from keel.layers.no_weights import no_weights
         from keel.learner.build import assemble, make_backbone
+        from keel.learner.no_weights import no_weights
         from keel.pretraining.data import open_data
         from keel.recipe import load
 

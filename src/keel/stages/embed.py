@@ -27,8 +27,8 @@ from keel.files.folders import fingerprint
 from keel.files.growing import Source, check_growing, growing
 from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model
 from keel.inference.progress import row_progress
+from keel.inference.whole_rows import scan
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
-from keel.text.whole_rows import scan
 
 
 def embed(

@@ -40,9 +40,9 @@ from keel.inference.tasks import (
     survey,
     usable,
 )
+from keel.inference.whole_rows import scan
 from keel.text.parallel import two_files
 from keel.text.tables import kind_of
-from keel.text.whole_rows import scan
 from keel.values import ExampleFile, Truncation
 
 TABLE = "table"  # the complete output, until it has its name
@@ -128,16 +128,7 @@ def predict_file(
                 if target.state:
                     say(f"{target.state['rows']:,} rows are answered and kept; add --resume to continue")
                 raise
-            if not target.state["answered"]:
-                target.discard()
-                raise UserError(f"{file}: no row can be used: {', '.join(target.state['first_errors'][:1])}")
-            target.save()
-            say(f"writing {out}")
-            written = target.folder / TABLE
-            keys = target.state["keys"]
-            names = table.all_columns(keys)
-            write_table(written, Path(out), names, lambda: table.rows(read_entries(target.data), keys))
-            target.publish(written)
+            _write(table, file, target, say)
         state = target.state
     _say_what_is_missing(state, loaded, say)
     seconds = time.monotonic() - began
@@ -199,6 +190,19 @@ def _answer(
         tell(state["rows"], line_of(group[-1]))
     if not target.state:
         target.append(b"", state)
+
+
+def _write(table: AnswerTable, file: str, target: Growing, say: Report) -> None:
+    """Joins the rows with their answers and gives the result its name."""
+    state = target.state
+    if not state["answered"]:
+        target.discard()
+        raise UserError(f"{file}: no row can be used: {', '.join(state['first_errors'][:1])}")
+    target.save()
+    say(f"writing {target.out}")
+    written, names = target.folder / TABLE, table.all_columns(state["keys"])
+    write_table(written, target.out, names, lambda: table.rows(read_entries(target.data), state["keys"]))
+    target.publish(written)
 
 
 def _after(state: dict[str, Any], entries: list[dict[str, Any]], truncation: Truncation) -> dict[str, Any]:

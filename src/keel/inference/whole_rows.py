@@ -1,6 +1,6 @@
-"""Reads a table with all its columns, row by row: what `tables` reads of it, and everything else that is in it.
+"""Reads a table with all its columns, row by row: what `text/tables.py` reads of it, and everything else that is in it.
 
-In: a .csv, .tsv, .jsonl, .txt or any other file that `tables` reads. Out: the names of its columns, and its rows in
+In: a .csv, .tsv, .jsonl, .txt or any other file that `text/tables.py` reads. Out: the names of its columns, and its rows in
 order. These are the rows of `read_table`, usable or not, at the same lines, so that the two can be read side by side.
 
 Notable choices
