@@ -40,8 +40,17 @@ fix: .venv/ready  ## let ruff fix what it can
 bench: .venv/ready  ## speed against the peers, alternating in one process; TEXT=path measures on your own text
 	$(BIN)/python bench/run.py $(if $(TEXT),--text $(TEXT))
 
+docs: .venv/ready  ## these pages as a site that can be searched, in site/, English and Chinese; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
 golden: .venv/ready  ## short runs of every model and task on BASE and on this tree: the same to the last bit?
 	$(BIN)/python bench/golden.py $(BASE)
 
-.PHONY: help demo test faults check fix bench golden
+dist: .venv/ready  ## a wheel and a source archive in dist/
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build --outdir dist
+
+distcheck: dist  ## the wheel of dist/ in an empty environment: installs everything anew, some minutes
+	KEEL_WHEEL=dist $(BIN)/python -m pytest tests/test_wheel.py --timeout 1800
+
+.PHONY: help demo test faults check fix bench docs golden dist distcheck
 .DEFAULT_GOAL := help

@@ -158,9 +158,11 @@ def reference_model(folder: Path) -> tuple[Any, bool]:
 
 def reference_tokenizer(folder: Path, ours: Model) -> tuple[Any, str]:
     """transformers' tokenizer, and a note if the folder leaves something open."""
-    if (folder / "tokenizer.json").exists() or not (folder / "vocab.txt").exists():
+    settings = read_settings(folder / "tokenizer_config.json")
+    bare = (folder / "vocab.txt").exists() and not (folder / "tokenizer.json").exists()
+    if not bare or "tokenizer_class" in settings:
         return transformers.AutoTokenizer.from_pretrained(folder), ""
-    if "do_lower_case" in read_settings(folder / "tokenizer_config.json"):
+    if "do_lower_case" in settings:
         return transformers.BertTokenizer.from_pretrained(folder), ""
     case = ours.tokenizer.lowercase
     note = f"the folder does not say whether text is lower-cased; Keel: {'yes' if case else 'no'}, and so compared"

@@ -191,6 +191,21 @@ def finished_run(keel: Command, pretrain: list[str], tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="session")
+def classifier(finished_run: Path, labelled: Callable[[str, int, int], Path]) -> Path:
+    """A model that was taught four labels for a few steps: `captain`, `sailor`, `carpenter` and `gull`; the columns of
+    its data are `text` and `label`."""
+    from keel.stages.finetune import finetune
+
+    out = finished_run.parent / "classifier"
+    data = str(out.with_suffix(".tsv"))
+    _, rows = labelled("classify", 1, 40).read_text().split("\n", 1)
+    Path(data).write_text(f"text\tlabel\n{rows}")
+    settings = ["training.steps=4", "training.precision=fp32", "data.length=24"]
+    finetune(str(finished_run), "classify", train=data, dev=data, out=str(out), overrides=settings, quiet=True)
+    return out
+
+
+@pytest.fixture(scope="session")
 def resume_here() -> Callable[[list[str], Path], None]:
     """Resumes a run in this process: a new one would only import torch once more."""
 

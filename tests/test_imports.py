@@ -21,7 +21,7 @@ PACKAGE = Path(importlib.util.find_spec("keel").origin).parent  # type: ignore[u
 # Lowest first. Members of one layer do not know each other; a room's own files do.
 LAYERS = [
     {"errors"},
-    {"batching", "console", "randomness", "renamed_keys", "report_tables"},
+    {"batching", "console", "in_memory", "openmp", "randomness", "renamed_keys", "report_tables"},
     {"catalog", "files", "parallel"},
     {"machine", "configs"},
     {"values"},
@@ -40,9 +40,12 @@ LAYERS = [
     {"pretraining", "finetuning"},
     {"stages"},
     {"comparing", "demo"},
+    {"result", "api_inputs"},
+    {"api"},
     {"__init__"},
     {"testing"},
     {"cli"},
+    {"__main__"},
 ]
 HEIGHT = {room: height for height, layer in enumerate(LAYERS) for room in layer}
 

@@ -32,7 +32,14 @@ class Rejected:
     reason: str  # `kind: detail`
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}"
+        return f"{locate(self.file, self.line)}: {self.reason}"
+
+
+def locate(file: str, line: int) -> str:
+    """Where something is: `a.csv, line 3`. A .parquet, and data in memory (`<train>`), have rows instead of lines."""
+    if not line:
+        return file
+    return f"{file}, {'row' if file.endswith(('.parquet', '>')) else 'line'} {line}"
 
 
 def separate(rows: Iterable[T | Rejected]) -> tuple[list[T], list[Rejected]]:

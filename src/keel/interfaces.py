@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.configs import BackboneConfig, ObjectiveConfig, TaskConfig
+from keel.in_memory import Source
 from keel.values import (
     Batch,
     Encoding,
@@ -145,8 +146,7 @@ class Objective(nn.Module, ABC):
         """The rows as model input, and the targets: arrays, and tuples for values that stay on the host."""
 
     def corrupt(self, encoder: CachedEncoder, batch: Batch) -> tuple[Batch, dict[str, Score]]:
-        """Corruption that needs a model (ELECTRA's generator): returns the batch for all objectives, and scores of its
-        own, named `<name>.<part>`."""
+        """Corruption that needs a model (ELECTRA's generator): the batch for all, and scores named `<name>.<part>`."""
         return batch, {}
 
     @abstractmethod
@@ -186,8 +186,8 @@ class Task(ABC):
         return type(self)(self.config.model_copy(update=config or {}), self.data.model_copy(update=data))
 
     @abstractmethod
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        """The examples of a file; columns that the recipe does not name are guessed from common names."""
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
+        """The examples of a file, or of rows in memory; columns that the recipe does not name are guessed."""
 
     @abstractmethod
     def example(self, given: Any) -> Any:

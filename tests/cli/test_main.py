@@ -70,8 +70,8 @@ def commands() -> list[list[str]]:
 
 
 def test_the_verbs_are_listed_in_the_order_they_are_used() -> None:
-    line = "doctor demo tokenizer corpus recipe pretrain fill generate words finetune evaluate predict translate embed "
-    line += "probe compare runs vocab extend-positions"
+    line = "doctor demo tokenizer corpus recipe pretrain fetch fill generate words finetune evaluate predict translate "
+    line += "embed probe compare runs vocab extend-positions"
     assert [path[0] for path in commands() if len(path) == 1] == line.split()
 
 
@@ -94,7 +94,11 @@ def test_every_help_has_an_example_that_names_the_verb(path: list[str], capsys: 
         p
         for p in commands()
         if len(p) == 2
-        or (p and p[0] in ["doctor", "demo", "pretrain", "fill", "finetune", "evaluate", "predict", "embed", "runs"])
+        or (
+            p
+            and p[0]
+            in ["doctor", "demo", "fetch", "pretrain", "fill", "finetune", "evaluate", "predict", "embed", "runs"]
+        )
     ],
 )
 def test_every_verb_speaks_json(path: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,7 +205,7 @@ def test_evaluate_and_compare_pass_the_recipe_that_packs_and_masks(monkeypatch: 
 def test_options_that_do_not_go_together_are_one_line(
     line: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put_module(monkeypatch, "keel.stages.evaluate", predict_groups=None)
+    put_module(monkeypatch, "keel.stages.predict", predict_groups=None)
     put_module(monkeypatch, "keel.inference.tasks", answer_groups=None, open_task=None)
     put_module(monkeypatch, "keel.inference.translate")
     monkeypatch.setattr(compare, "_tasks", lambda given, settings: [])
@@ -253,7 +253,7 @@ def test_predict_takes_texts_pairs_and_lists(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    put_module(monkeypatch, "keel.stages.evaluate", predict_groups=None)
+    put_module(monkeypatch, "keel.stages.predict", predict_groups=None)
     put_module(
         monkeypatch,
         "keel.inference.tasks",

@@ -197,7 +197,9 @@ def test_two_documents_are_enough_to_hold_one_out(tmp_path: Path, tokenizer: Wor
     assert Corpus.open(tmp_path / "out").held_out.sum() == 1
 
 
-def test_workers_change_no_byte(tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_change_no_byte(
+    tmp_path: Path, tokenizer: WordPiece, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(building, "CHUNK_BYTES", 4000)
     files = [write_jsonl(tmp_path / "a.jsonl", long_texts(300)), *bad_inputs(tmp_path / "in")]
     seen: list[BuildProgress] = []
@@ -205,6 +207,7 @@ def test_workers_change_no_byte(tmp_path: Path, tokenizer: WordPiece, monkeypatc
     two = build(files, tokenizer, tmp_path / "two", workers=2)
     assert one == two
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+    assert capfd.readouterr().err == ""  # nor do they say anything
     assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert 0 < seen[0].done < seen[-1].done <= seen[-1].total == sum(f.stat().st_size for f in files)
     assert seen[-1].documents == one["kept"] and seen[-1].tokens == Corpus.open(tmp_path / "two").tokens

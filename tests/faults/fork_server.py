@@ -58,12 +58,17 @@ class Server:
 
 def _serve() -> None:
     import keel.stages.corpus
+    import keel.stages.embed
     import keel.stages.finetune
+    import keel.stages.predict
     import keel.stages.pretrain
     import keel.stages.tokenizer
-    import keel.stages.word_vectors  # noqa: F401 - imported once, for all children
+    import keel.stages.word_vectors
     from keel.cli.main import run
 
+    # Groups of a few rows and a journal after each, so that a small file has as many moments as a large one.
+    keel.stages.predict.GROUP_SIZE = keel.stages.embed.GROUP_SIZE = 1 << 13
+    keel.files.growing.SYNC_SECONDS = 0.0
     library = ctypes.CDLL(os.environ["KEEL_SHIM"])
     library.fault_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     library.fault_seen.restype = ctypes.c_long

@@ -53,12 +53,22 @@ def given(tmp_path_factory: pytest.TempPathFactory, text_file: Path, finished_ru
 
 
 def commands(
-    verb: str, given: Path, text_file: Path, tokenizer_path: Path, corpus_path: Path, run: Path, tiny: list[str]
+    verb: str,
+    given: Path,
+    text_file: Path,
+    tokenizer_path: Path,
+    corpus_path: Path,
+    run: Path,
+    classifier: Path,
+    tiny: list[str],
 ) -> list[Any]:
     short = ["--set", "training.steps=4", "--set", "training.checkpoint_steps=2", "--quiet"]
     tune = ["--set", "training.precision=fp32", "--set", "data.length=24", "--set", "training.keep_checkpoints=1"]
     files = ["--train", given / "train.tsv", "--dev", given / "train.tsv"]
+    asked = ["--file", given / "train.tsv", "--quiet"]
     return {
+        "predict": ["predict", classifier, *asked],
+        "embed": ["embed", run, *asked],
         "tokenizer train": ["tokenizer", "train", text_file, "--vocab-size", 300, "--quiet"],
         "corpus build": ["corpus", "build", text_file, "--tokenizer", tokenizer_path, "--workers", 1, "--quiet"],
         "pretrain": ["pretrain", "bert-tiny", "--corpus", corpus_path, *tiny, *short],
@@ -98,7 +108,9 @@ def again(server: Server, command: list[Any], out: Path, what: str) -> None:
 
 @pytest.mark.timeout(1800 if ALL else 300)
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("verb", ["finetune", "pretrain", "corpus build", "tokenizer train", "words export"])
+@pytest.mark.parametrize(
+    "verb", ["finetune", "pretrain", "corpus build", "tokenizer train", "words export", "predict", "embed"]
+)
 def test_a_fault_at_any_call_loses_nothing(
     verb: str,
     fault: str,
@@ -108,12 +120,13 @@ def test_a_fault_at_any_call_loses_nothing(
     tokenizer_path: Path,
     corpus_path: Path,
     finished_run: Path,
+    classifier: Path,
     tiny_options: list[str],
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    command = commands(verb, given, text_file, tokenizer_path, corpus_path, finished_run, tiny_options)
-    calm = tmp_path / "calm" / "out"
+    command = commands(verb, given, text_file, tokenizer_path, corpus_path, finished_run, classifier, tiny_options)
+    calm = tmp_path / "calm" / {"predict": "out.csv", "embed": "out.npy"}.get(verb, "out")
     calm.parent.mkdir()
     undisturbed = server.run([*command, "--out", calm], calm.parent)
     assert undisturbed["code"] == 0, undisturbed
@@ -121,7 +134,7 @@ def test_a_fault_at_any_call_loses_nothing(
     assert calls > 5, "the calls are not seen"
     for nth in range(calls) if ALL else random.Random(verb + fault).sample(range(calls), 2):
         what = f"{verb}: {fault} at call {nth} of {calls}"
-        out = tmp_path / "work" / "out"
+        out = tmp_path / "work" / calm.name
         out.parent.mkdir()
         answer = server.run([*command, "--out", out], out.parent, nth, FAULTS[fault])
         check_fault(answer, FAULTS[fault], what)

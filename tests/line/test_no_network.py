@@ -1,10 +1,15 @@
-"""The line with every connection forbidden: Python reports each attempt to an audit hook, which ends the process."""
+"""The line with every connection forbidden: Python reports each attempt to an audit hook, which ends the process. And
+one file of the package alone knows how to connect."""
 
 from __future__ import annotations
 
+import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import keel
 
 FORBIDDEN = """
 import os, sys
@@ -45,3 +50,50 @@ def test_no_step_of_the_line_connects_to_anything(text_file: Path, tiny: tuple[s
 def test_a_connection_would_be_noticed() -> None:
     code = FORBIDDEN + "import socket\nsocket.create_connection(('127.0.0.1', 9))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 99
+
+
+CACHED = """
+from keel.cli.main import run
+name, folder = sys.argv[1:]
+table = folder + "/t.tsv"
+with open(table, "w") as file:
+    file.write("text\\tlabel\\n" + "the old keel\\ta\\na young sailor\\tb\\n" * 4)
+for words in (
+    ["fill", name, "the [MASK]"],
+    ["embed", name, "--file", table, "--out", folder + "/vectors.npy"],
+    ["finetune", name, "classify", "--train", table, "--epochs", "1", "--out", folder + "/task"],
+):
+    assert run(words) == 0, words
+assert run(["fill", "sea/unknown", "the [MASK]"]) == 2
+assert "huggingface_hub" not in sys.modules
+"""
+
+
+def test_a_name_in_the_cache_opens_without_a_connection(finished_run: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "home" / "hub" / "models--sea--tiny"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("c" * 40)
+    (cached / "snapshots").mkdir()
+    (cached / "snapshots" / ("c" * 40)).symlink_to(finished_run)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE"))}
+    command = [sys.executable, "-c", FORBIDDEN + CACHED, "sea/tiny", str(tmp_path)]
+    environment = kept | {"HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "`keel fetch sea/unknown`" in done.stderr
+
+
+def test_one_file_alone_can_connect() -> None:
+    """`hugging_face/hub.py`, which `keel fetch` uses. (`socket` gives locks the name of this machine.)"""
+    connecting = {"http", "httpx", "httpx2", "requests", "urllib3", "aiohttp", "ftplib", "huggingface_hub", "ssl"}
+    package = Path(keel.__file__).parent
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+        rooms = {name.split(".")[0] for name in names} | {name for name in names if name == "urllib.request"}
+        if used := rooms & (connecting | {"urllib.request", "socket"}):
+            found[path.relative_to(package).as_posix()] = used
+    assert found == {"files/locks.py": {"socket"}, "hugging_face/hub.py": {"huggingface_hub"}}
+    assert "create_connection" not in (package / "files" / "locks.py").read_text(encoding="utf-8")

@@ -172,7 +172,7 @@ def test_a_gpt_folder_of_transformers(pieces: tuple[str, str], tmp_path: Path) -
         ({"keel": {"backbone": 7}}, "not a configuration Keel can use"),
         ({"hidden_size": "wide"}, "not a configuration Keel can use"),
         ({"num_hidden_layers": 3}, "is missing"),
-        ({"model_type": "robberta"}, "Did you mean 'roberta'"),
+        ({"model_type": "robberta"}, "'robberta' is not supported"),
     ],
 )
 def test_an_impossible_config_is_one_line(

@@ -94,3 +94,20 @@ def test_old_folders_and_unknown_steps(encoder: Path, tmp_path: Path) -> None:
     modules.write_text(json.dumps([*listed[:1], {"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]))
     with pytest.raises(UserError, match="the step 'Dense' is not supported"):
         keel.load(tmp_path / "model").embed(TEXTS)
+
+
+def test_an_mpnet_as_all_mpnet_base_is_published(tmp_path: Path) -> None:
+    """Its tensors have no prefix, its tokenizer has MPNet's special tokens; two of the texts are padded there."""
+    import transformers
+
+    words = sorted({word for text in TEXTS for word in text.split()} | {"老", "船", "长"})
+    bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    vocabulary = {token: id for id, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *bert, "<mask>"])}
+    shape = {"num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+    torch.manual_seed(0)
+    config = transformers.MPNetConfig(**shape, vocab_size=len(vocabulary), initializer_range=0.3)
+    transformers.MPNetModel(config).save_pretrained(tmp_path / "mpnet")
+    transformers.MPNetTokenizer(vocab=vocabulary).save_pretrained(tmp_path / "mpnet")
+    theirs = saved(tmp_path / "mpnet", tmp_path / "model", "mean", True)
+    texts = [*TEXTS, "the captain <mask> lanterns", "captain unheard-of the"]
+    np.testing.assert_allclose(keel.load(tmp_path / "model").embed(texts), theirs.encode(texts), atol=1e-5)

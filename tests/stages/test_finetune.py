@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from keel.files.folders import sha256
-from keel.stages.evaluate import evaluate, predict
+from keel.stages.evaluate import evaluate
 from keel.stages.finetune import finetune
+from keel.stages.predict import predict
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ import pytest
 
 from keel.inference import model as inference
 from keel.stages.embed import embed
-from keel.stages.evaluate import evaluate, predict
+from keel.stages.evaluate import evaluate
+from keel.stages.predict import predict
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -28,19 +29,8 @@ sys.exit(code)
 """
 
 
-@pytest.fixture(scope="module")
-def classifier(keel: Command, finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("classifier")
-    table(folder / "train.tsv", rows=40, words=6)
-    short = ["--set", "training.precision=fp32", "--set", "data.length=24", "--set", "training.steps=4"]
-    tune = ["finetune", finished_run, "classify", "--train", folder / "train.tsv", "--dev", folder / "train.tsv"]
-    done = keel(*tune, "--out", folder / "model", *short)
-    assert done.returncode == 0, done.stderr
-    return folder / "model"
-
-
 def table(path: Path, rows: int, words: int) -> Path:
-    names = ("captain", "sailor", "gull", "mast")
+    names = ("captain", "sailor", "gull", "carpenter")
     with path.open("w") as file:
         file.write("text\tlabel\n")
         for n in range(rows):

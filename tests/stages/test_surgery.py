@@ -56,9 +56,23 @@ def test_positions_are_repeated_and_short_texts_read_as_before(model: Model, tmp
         extend_positions(str(model.path), 128, str(tmp_path / "long"))
 
 
-@pytest.mark.parametrize("recipe", ["roberta-mini", "gpt-mini", "modern-mini"])
-def test_other_families_get_longer_too(recipe: str, corpus_path: Path, tmp_path: Path) -> None:
+KIND = "model.backbone.kind"
+
+
+@pytest.mark.parametrize(
+    "recipe, changes",
+    [
+        ("roberta-mini", []),
+        ("gpt-mini", []),
+        ("modern-mini", []),
+        ("roberta-mini", [f"{KIND}=mpnet"]),
+        ("roberta-mini", [f"{KIND}=deberta"]),
+        ("roberta-mini", [f"{KIND}=deberta", "model.backbone.absolute_positions=true"]),
+    ],
+)
+def test_other_families_get_longer_too(recipe: str, changes: list[str], corpus_path: Path, tmp_path: Path) -> None:
     small = [
+        *changes,
         "model.backbone.layers=1",
         "model.backbone.width=32",
         "model.backbone.heads=2",

@@ -14,8 +14,9 @@ import keel
 from keel.cli.main import run
 from keel.comparing.grid import search
 from keel.errors import UserError
-from keel.stages.evaluate import evaluate, predict
+from keel.stages.evaluate import evaluate
 from keel.stages.finetune import finetune
+from keel.stages.predict import predict
 from keel.training.example_stream import MICRO_BATCH_TOKENS, ExampleStream
 from keel.training.settings import FinetuneSettings
 
@@ -50,7 +51,7 @@ def test_a_search_does_not_take_other_runs_for_its_own(finished_run: Path, label
 def test_questions_without_answers_are_not_learnt(finished_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps({"context": "The gull flies.", "question": "Who?"}) + "\n")
-    with pytest.raises(UserError, match="SQuAD"):
+    with pytest.raises(UserError, match="no record has the key 'answers'"):
         finetune(str(finished_run), "answer", train=str(path), out=str(tmp_path / "o"), overrides=QUICK, quiet=True)
 
 

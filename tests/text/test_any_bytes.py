@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.errors import Rejected, UserError
+from keel.inference.whole_rows import open_whole, scan
 from keel.text.conll import read_conll
 from keel.text.labelled import LabelledData
 from keel.text.parallel import read_pairs
@@ -130,3 +131,29 @@ def test_any_bytes_give_records_or_one_line(tmp_path: Path, suffix: str, data: b
             for rejected in found if reader is documents else (row for row in found if isinstance(row, Rejected)):
                 check_line(str(rejected))
         assert time.process_time() - begin < SECONDS
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".txt"])
+@pytest.mark.parametrize("column", ["text", "1"])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=BYTES)
+def test_whole_rows_are_the_rows_of_a_table_at_the_same_lines(
+    tmp_path: Path, suffix: str, column: str, data: bytes
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(data)
+    try:
+        wanted = list(read_table(path, {"text": column}))
+    except UserError:
+        return
+    table = open_whole(path, header=column != "1")
+    found = list(table.rows())
+    assert [row.line for row in found] == [row.line for row in wanted]
+    assert len(set(table.columns)) == len(table.columns)
+    place = 0 if column == "1" and suffix in (".csv", ".tsv") else None
+    for row, record in zip(found, wanted, strict=True):
+        assert set(row.values) <= set(table.columns)
+        if not isinstance(record, Rejected):
+            given_as = table.columns[place] if place is not None else column if suffix == ".jsonl" else "text"
+            assert row.values[given_as] == record.fields["text"]
+    assert scan(path).lines == data.count(b"\n")

@@ -245,7 +245,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "header and no rows" in error(tmp_path / "train.csv", BOTH)
     assert error(tmp_path / "trian.csv", BOTH).endswith("Did you mean 'train.csv'?")
     assert "folder" in error(tmp_path, BOTH)
-    assert ".csv, .tsv, .jsonl, .txt (also with .gz)" in error(write(tmp_path / "a.xlsx", "x"), BOTH)
+    assert ".csv, .tsv, .jsonl, .parquet, .txt (also with .gz)" in error(write(tmp_path / "a.xlsx", "x"), BOTH)
     assert "the file is empty" in error(write(tmp_path / "a.jsonl", "\n \n"), BOTH)
     assert "the file is empty" in error(write(tmp_path / "a.csv.gz", "\ufeff"), BOTH)
     assert "UTF-16" in error(write(tmp_path / "b.csv", "text,label\nx,1".encode("utf-16")), BOTH)

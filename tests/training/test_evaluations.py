@@ -150,5 +150,5 @@ def test_without_held_out_rows_only_the_end_is_evaluated(make_run: MakeRun) -> N
 def test_fine_tuning_evaluates_each_epoch() -> None:
     settings = FinetuneSettings(batch_size=4, epochs=3)
     assert settings.for_rows(10).evaluate_steps == 3 and settings.for_rows(10).steps == 9
-    assert FinetuneSettings(evaluate_steps=5).for_rows(10).evaluate_steps == 5
+    assert FinetuneSettings(evaluate_steps=5, epochs=3).for_rows(10).evaluate_steps == 5
     assert settings.for_rows(10).for_rows(10).evaluate_steps == 3, "as a resumed run reads it from its recipe"

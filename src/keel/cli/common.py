@@ -12,6 +12,7 @@ Notable choices
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import itertools
 import json
@@ -28,6 +29,7 @@ import typer.core
 
 from keel.console import Stderr, clean, say
 from keel.errors import UserError, suggest
+from keel.files.plain_json import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +43,7 @@ LINE_BYTES = 32 << 20
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]
 Texts = Annotated[
-    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz).")
+    list[str], typer.Argument(metavar="TEXT", help="Files, folders or globs: .txt .jsonl .csv .tsv (.gz) .parquet.")
 ]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")]
 Documents = Annotated[
@@ -57,7 +59,9 @@ AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Also load pytorch_model.bin, a pickle. Only if you trust its source.")
 ]
 
-ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Keel or Hugging Face model.")]
+ModelFolder = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Folder of a Keel or Hugging Face model, or a name in the local cache.")
+]
 TextColumn = Annotated[
     str | None, typer.Option(metavar="COL", help="Text column: its name, or its number in files without a header.")
 ]
@@ -123,13 +127,18 @@ def example(*lines: str) -> str:
 
 
 def use_threads(threads: int | None) -> None:
-    """Sets the number of CPU threads of this process; None: torch's default."""
+    """Imports torch and sets the number of CPU threads of this process; None: torch's default."""
     if threads is not None:
-        import torch
-
         from keel.machine import check_threads
 
         check_threads(threads)
+    gc.disable()  # an import leaves no garbage; looking for it takes an eighth of torch's import
+    try:
+        import torch
+    finally:
+        gc.freeze()
+        gc.enable()
+    if threads is not None:
         torch.set_num_threads(threads)
 
 
@@ -206,25 +215,12 @@ def _whole_stdin() -> io.BytesIO:
 
 def print_json(value: Any) -> None:
     """One line of JSON; characters that stdout cannot encode, and bytes of file names that are not UTF-8, as \\u...."""
-    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(_plain(value), allow_nan=False)
+        text = json.dumps(plain(value), allow_nan=False)
     sys.stdout.write(text + "\n")
-
-
-def _plain(value: Any) -> Any:
-    """JSON's own types: paths as text, numpy scalars as numbers, infinities and NaN as null."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 def console() -> Console:
@@ -318,7 +314,9 @@ def _bar(title: str) -> Iterator[Report]:
             if isinstance(update, str):
                 bar.console.print(clean(update))
             else:
-                bar.update(task, completed=update.done, total=update.total or None, detail=_detail(update))
+                bar.update(
+                    task, completed=update.done, total=update.total or None, detail=_detail(update, without="left")
+                )
 
         yield report
 
@@ -338,7 +336,7 @@ class _Lines:
             say(f"{self.title}: {part} {_detail(update)}".rstrip())
 
 
-def _detail(update: Any) -> str:
-    """The other fields of a progress value: `documents 1,234  tokens 5,678`."""
-    others = {name: value for name, value in asdict(update).items() if name not in ("done", "total")}
+def _detail(update: Any, without: str = "") -> str:
+    """The other fields of a progress value: `documents 1,234  tokens 5,678`. A bar tells the time left by itself."""
+    others = {name: value for name, value in asdict(update).items() if name not in ("done", "total", without)}
     return "  ".join(f"{name} {number(value)}" for name, value in others.items())

@@ -73,7 +73,7 @@ app = typer.Typer(
         "keel demo",
         "keel tokenizer train texts/ --out my-tokenizer",
         "keel corpus build texts/ --tokenizer my-tokenizer --out my-corpus",
-        "keel pretrain bert-mini --corpus my-corpus --out my-model --budget 45m",
+        "keel pretrain modern-mini --corpus my-corpus --out my-model --budget 15m",
         'keel fill my-model "Paris is the [MASK] of France."',
         "keel finetune my-model classify --train train.tsv --dev dev.tsv --out my-classifier",
         'keel predict my-classifier "What a lovely film."',

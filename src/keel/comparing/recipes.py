@@ -138,7 +138,7 @@ def _check(plan: ComparisonPlan) -> None:
 
 def sources(tasks: Sequence[LabelledTask], corpora: Sequence[str], models: Sequence[str | None] = ()) -> dict[str, str]:
     """Fingerprints, by path, of the data and models of a comparison: the tasks' files, corpora and trained models."""
-    files = {path for task in tasks for given in (task.train, task.dev) for path in files_of(given)}
+    files = {str(path) for task in tasks for given in (task.train, task.dev) for path in files_of(given)}
     found = {path: sha256(Path(path)) for path in sorted(files)}
     found |= {path: Corpus.open(Path(path), verify=False).fingerprint for path in set(corpora)}
     return found | {folder: fingerprint(folder) for folder in models if folder}

@@ -32,7 +32,7 @@ from keel.corpus.store import id_dtype
 from keel.errors import UserError
 from keel.text.sentences import split
 from keel.tokenizers import chinese
-from keel.tokenizers.folder import open_tokenizer
+from keel.tokenizers.folder import read_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
 
 BATCH_CHARACTERS = 1 << 16  # per call of the tokenizer, whose results take some hundred bytes per token
@@ -179,7 +179,7 @@ def _work(connection: Connection, tokenizer: str, language: str) -> None:
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     with one_thread(), contextlib.suppress(ConnectionError):
         try:
-            opened = open_tokenizer(tokenizer)
+            opened = read_tokenizer(tokenizer)
             while (task := inbox.get()) is not None:
                 number, texts = task
                 connection.send((number, encode(texts, opened, language)))

@@ -71,15 +71,20 @@ def creating(path: Path) -> Iterator[Path]:
     """The same for a file that must not exist yet; one that has appeared in the meantime is left unchanged."""
     with _temporary_file(path) as temporary:
         yield temporary
-        sync(temporary)
-        try:
-            os.link(temporary, path)  # fails if `path` exists; a rename would replace it
-        except FileExistsError:
-            raise UserError(f"{path}: appeared during this run and was left unchanged; choose another name") from None
-        except OSError:  # a file system without links
-            check_absent(path)
-            temporary.rename(path)
-        sync(path.parent)
+        publish_file(temporary, path)
+
+
+def publish_file(file: Path, path: Path) -> None:
+    """Gives a complete file its final name, which must be free; `file` may keep its own name too."""
+    sync(file)
+    try:
+        os.link(file, path)  # fails if `path` exists; a rename would replace it
+    except FileExistsError:
+        raise UserError(f"{path}: appeared during this run and was left unchanged; choose another name") from None
+    except OSError:  # a file system without links
+        check_absent(path)
+        file.rename(path)
+    sync(path.parent)
 
 
 @contextlib.contextmanager
@@ -274,6 +279,14 @@ class SealedFiles:
         """The file; None if there is none, or if the manifest does not list it."""
         listed = self.names is None or name in self.names
         return self.folder / name if listed and (self.folder / name).is_file() else None
+
+
+def fingerprint(folder: Path) -> str:
+    """Identifies the content of a folder: its manifest, or the files directly in it if it has none."""
+    if (folder / MANIFEST).is_file():
+        return sha256(folder / MANIFEST)
+    names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name not in FOR_PEOPLE)
+    return hashlib.sha256("\n".join(f"{name} {sha256(folder / name)}" for name in names).encode()).hexdigest()
 
 
 def read_json(path: Path) -> Any:

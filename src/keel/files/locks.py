@@ -30,7 +30,7 @@ LOCK = ".keel-lock"
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, cure: str = "choose another --out") -> Iterator[None]:
     """Keeps other writers out of an existing folder."""
     handle = os.open(folder, os.O_RDONLY)
     marker: Path | None = None
@@ -38,9 +38,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             _flock(handle)
         except BlockingIOError:
-            raise UserError(
-                f"{folder}: {_holder(handle)} is writing there; wait for its end, or choose another --out"
-            ) from None
+            raise UserError(f"{folder}: {_holder(handle)} is writing there; wait for its end, or {cure}") from None
         except OSError:
             marker = _mark(folder)
         yield

@@ -20,6 +20,8 @@ from keel import recipe as recipes
 from keel.catalog import find
 from keel.errors import Rejected, UserError
 from keel.files.folders import sha256
+from keel.hugging_face.cache import find_folder, find_model
+from keel.in_memory import MemoryTable, Source
 from keel.inference.tasks import SHOWN_ROWS
 from keel.interfaces import Task
 from keel.randomness import Draw, uniform
@@ -45,7 +47,9 @@ class LabelledData:
     held_out: bool  # dev is a part of the training file
 
 
-def read_labelled(recipe: TaskRecipe, train: str, dev: str | None, strict: bool = False) -> tuple[Task, LabelledData]:
+def read_labelled(
+    recipe: TaskRecipe, train: Source, dev: Source | None, strict: bool = False
+) -> tuple[Task, LabelledData]:
     """The task, with its labels and columns as the training file has them; and the examples."""
     task: Task = find("tasks", recipe.task.kind)(recipe.task, recipe.data)
     found = read_file(task, train, strict)
@@ -65,7 +69,7 @@ def read_labelled(recipe: TaskRecipe, train: str, dev: str | None, strict: bool 
     return task, LabelledData(learned, held_out, found.rejected, found.notes, True)
 
 
-def read_file(task: Task, path: str, strict: bool = False) -> Examples:
+def read_file(task: Task, path: Source, strict: bool = False) -> Examples:
     """The examples of a file; an error if there are none, or if strict and a row cannot be used."""
     found = Examples.of(task.open(path))
     if strict and found.rejected:
@@ -75,7 +79,7 @@ def read_file(task: Task, path: str, strict: bool = False) -> Examples:
     return found
 
 
-def _hold_out(examples: list[Any], train: str) -> tuple[list[Any], list[Any]]:
+def _hold_out(examples: list[Any], train: Source) -> tuple[list[Any], list[Any]]:
     """Holds out a tenth of the examples, the same for every seed, so that seeds can be compared."""
     numbers = uniform(Draw.HELD_OUT_EXAMPLES, np.arange(len(examples)))
     border = np.sort(numbers)[min(len(numbers) - 1, max(1, round(HELD_OUT * len(numbers))))]
@@ -123,23 +127,29 @@ def check_strategy(task: Task, strategy: str) -> None:
         )
 
 
-def files_of(path: str | None) -> list[str]:
+def files_of(path: Source | None) -> list[Source]:
     """One file, or the two of parallel texts."""
     return list(two_files(path) or [path]) if path else []
 
 
-def data_fingerprint(model: str, train: str, dev: str | None, tokenizer: str | None = None) -> str:
+def data_fingerprint(model: str, train: Source, dev: Source | None, tokenizer: str | None = None) -> str:
     """Identifies the weights that a run starts from (or a fresh model's architecture and tokenizer) and the data."""
-    found = fingerprint(model, *files_of(train), *files_of(dev))
+    found = fingerprint(None if tokenizer else model, *files_of(train), *files_of(dev))
     if tokenizer:
         shape = recipes.load(model).model.backbone.model_dump_json()
-        opened = open_tokenizer(Path(tokenizer)).fingerprint()
+        opened = open_tokenizer(find_folder(tokenizer)).fingerprint()
         found = hashlib.sha256(f"{found} {opened} {shape}".encode()).hexdigest()
     return found
 
 
-def fingerprint(model: str, *files: str | None) -> str:
-    """Identifies a model's weights and some files."""
-    weights = sorted(p for suffix in ("safetensors", "bin") for p in Path(model).glob(f"*.{suffix}"))
-    paths = [p for p in weights + [Path(f) for f in files if f] if p.is_file()]
-    return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
+def fingerprint(model: str | None, *files: Source | None) -> str:
+    """Identifies a model's weights and some files, or rows in memory."""
+    folders = [find_model(model)] if model else []
+    weights = sorted(str(p) for kind in ("safetensors", "bin") for folder in folders for p in folder.glob(f"*.{kind}"))
+    return hashlib.sha256("".join(map(_fingerprint, [*weights, *files])).encode()).hexdigest()
+
+
+def _fingerprint(data: Source | None) -> str:
+    if isinstance(data, MemoryTable):
+        return data.fingerprint
+    return sha256(Path(data)) if data and Path(data).is_file() else ""

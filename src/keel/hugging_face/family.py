@@ -15,12 +15,17 @@ from torch import Tensor
 
 from keel.hugging_face.names import Name
 from keel.interfaces import Backbone
+from keel.learner.no_weights import no_weights
 
 OWN_PREFIX = "keel-"  # of the model_type of a family that transformers does not support
 
 
 def nothing_differs(config: Any) -> bool:
     return True
+
+
+def all_used(config: Any) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Family:
     `heads`: for each kind of task, the class of `transformers` with such a head, and the name of its last layer.
     `own_keys`: config keys that `config.json` has no equivalent for.
     `computes_same`: whether `transformers` computes the same as Keel for a config.
+    `unused`: beginnings of tensor names in published folders that neither Keel nor `transformers` reads.
     """
 
     model_type: str
@@ -44,6 +50,7 @@ class Family:
     has_segments: bool = False
     names_special_tokens: bool = False  # config.json holds the ids of [CLS] and [SEP], also as bos and eos
     computes_same: Callable[[Any], bool] = nothing_differs
+    unused: Callable[[Any], tuple[str, ...]] = all_used
 
     def best_class(self, parts: set[str]) -> tuple[str, set[str]]:
         return next((name, has) for name, has in self.classes if has <= parts)
@@ -64,7 +71,7 @@ def own_family(kind: type[Backbone]) -> Family:
         return kind.Config(vocabulary=published["vocab_size"], **shape)
 
     def names(config: Any, task: str | None) -> list[Name]:
-        with torch.device("meta"):
+        with no_weights():
             return [Name(f"backbone.{name}", name) for name in kind(config).state_dict()]
 
     classes = [(kind.__name__, {"pooler"}), (kind.__name__, set[str]())]

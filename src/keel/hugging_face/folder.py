@@ -28,6 +28,7 @@ from keel.console import say
 from keel.errors import UserError, near
 from keel.files.folders import MANIFEST, SealedFiles, read_json
 from keel.files.tensors import first_not_finite, read_tensors, write_tensors
+from keel.hugging_face.cache import find_model, how_to_fetch
 from keel.hugging_face.family import OWN_PREFIX, Family
 from keel.hugging_face.foreign_tasks import setup_from, task_entries
 from keel.hugging_face.known import backbone_for, family_of
@@ -36,6 +37,7 @@ from keel.hugging_face.upgrade import FORMAT, upgrade_config, upgrade_tensors
 from keel.interfaces import Backbone, Task
 from keel.learner.build import assemble
 from keel.learner.learner import Learner
+from keel.learner.no_weights import no_weights
 from keel.learner.task_setup import TaskSetup, read_setup
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import LibraryTokenizer
@@ -43,10 +45,6 @@ from keel.tokenizers.library import LibraryTokenizer
 OURS = "keel"  # the key in config.json, the prefix of our own tensors and the name of their file
 WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COUNTS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)  # buffers, and what `tidy` drops
-DOWNLOAD = (
-    " Keel uses no network: fetch a published model first, for instance with `hf download NAME --local-dir DIR`, and"
-    " give that folder"
-)
 REASON = 200  # characters shown of another error
 HEADS_AS_PUBLISHED: dict[str, dict[str, Any]] = {"replaced_token": {"generator_size": None}}  # options of foreign heads
 
@@ -107,23 +105,25 @@ def _save_tokenizer(folder: Path, tokenizer: LibraryTokenizer, backbone: Backbon
 
 
 def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
-    """Opens a Keel or Hugging Face folder with every head it has."""
-    folder = Path(path)
+    """Opens a Keel or Hugging Face folder with every head it has; or, by its name, a published model of the local
+    cache."""
+    folder = find_model(path)
     published = upgrade_config(_read_config(folder), folder)
     files = SealedFiles(folder)
     if files.names is None and OURS in published:
         say(f"keel: {folder}: its {MANIFEST} is missing, so its files cannot be checked for changes or damage")
-    kind = backbone_for(published.get("model_type"), folder)
+    kind = backbone_for(published, folder)
     family = family_of(kind)
     tensors = _read_tensors(files, family, published, pickle)
     config = _read_shape(family, published, set(tensors), folder)
+    tensors = _without_unused(tensors, family.unused(config), folder)
     if config.vocabulary is None:
         raise UserError(f"{folder / 'config.json'}: it has no vocab_size; restore it from a copy")
     _check_layers(config, len(tensors), folder)
     setup = _read_setup(published, family, config, folder)
     apart = {name.removeprefix(f"{OURS}.") for name in tensors if name.startswith(f"{OURS}.")}
     names = [n for n in _names(config, family, setup) if n.ours not in apart] + _own_names(apart)
-    with torch.device("meta"):
+    with no_weights():
         backbone = kind(config)
         heads = {} if setup else _find_objectives(names, tensors, published, family)
         learner = setup.make_learner(backbone) if setup else _assemble(backbone, heads, folder)
@@ -143,11 +143,27 @@ def load_model(path: str | Path, pickle: bool = False) -> LoadedModel:
     return LoadedModel(learner.eval(), tokenizer, folder, setup)
 
 
+def check_kind(folder: Path, shown: str) -> str:
+    """Raises unless Keel has this kind of model, as far as its config.json tells; returns its `model_type`. Errors call
+    the folder `shown`."""
+    published = _read_config(folder)
+    family = family_of(backbone_for(published, Path(shown)))
+    _read_shape(family, upgrade_config(published, folder), set(), Path(shown))
+    return str(published["model_type"])
+
+
 def _read_tensors(files: SealedFiles, family: Family, published: dict[str, Any], pickle: bool) -> dict[str, Tensor]:
     tensors = family.tidy(upgrade_tensors(_as_floats(read_tensors(files, pickle=pickle), files.folder), published))
     if files.find(f"{OURS}.safetensors"):
         tensors |= upgrade_tensors(_as_floats(read_tensors(files, OURS), files.folder), published)
     return tensors
+
+
+def _without_unused(tensors: dict[str, Tensor], prefixes: tuple[str, ...], folder: Path) -> dict[str, Tensor]:
+    left = [name for name in tensors if prefixes and name.startswith(prefixes)]
+    if left:
+        say(f"keel: {folder}: {len(left)} tensors that its layers do not use are not read, the first of them {left[0]}")
+    return {name: tensor for name, tensor in tensors.items() if name not in left}
 
 
 def _as_floats(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
@@ -276,7 +292,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
-        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside) or DOWNLOAD}")
+        raise UserError(f"{folder}: no such model folder.{near(folder.name, beside)}{how_to_fetch(folder)}")
     if not path.is_file():
         checkpoints = sorted(folder.glob("checkpoints/step-*"))
         if checkpoints:

@@ -44,6 +44,19 @@ def read_sentence_encoder(folder: Path) -> SentenceEncoder:
     return SentenceEncoder(pooling, normalize, *_prompts(files))
 
 
+def copy_sentence_encoder(source: Path, target: Path) -> None:
+    """Copies these settings into another model folder; nothing if the source has none."""
+    files = SealedFiles(source, lambda name: name.endswith(".json"))
+    modules = files.find("modules.json")
+    if modules is None:
+        return
+    own = [f"{module.get('path', '')}/config.json" for module in _listed(read_json(modules), modules)]
+    for name in ("modules.json", "config_sentence_transformers.json", *(name for name in own if name[0] != "/")):
+        if found := files.find(name) if ".." not in Path(name).parts else None:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_bytes(found.read_bytes())
+
+
 def _listed(modules: Any, path: Path) -> list[dict[str, Any]]:
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise UserError(f"{path}: not a list of steps; restore it from a copy")

@@ -12,6 +12,7 @@ Notable choices
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,16 +22,20 @@ import torch
 
 from keel.batching import groups
 from keel.configs import brief
-from keel.errors import UserError, suggest
-from keel.hugging_face.folder import load_model
-from keel.hugging_face.sentence_encoder import read_sentence_encoder
+from keel.errors import UserError, separate, suggest
+from keel.files.folders import check_free, write_folder
+from keel.hugging_face.folder import load_model, save_model
+from keel.hugging_face.sentence_encoder import copy_sentence_encoder, read_sentence_encoder
+from keel.in_memory import as_source, is_table
 from keel.inference.generate import generate
 from keel.interfaces import Task
+from keel.learner.frozen_encoder import EncoderSettings
 from keel.learner.learner import Learner
+from keel.learner.task_setup import TaskSetup
 from keel.learner.windows import batches, outputs
 from keel.machine import find_device, prepare_cpu
 from keel.tokenizers.library import LibraryTokenizer
-from keel.values import Rows, Truncation
+from keel.values import Batch, Rows, Truncation
 
 GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
 POOLINGS = ("mean", "cls", "max")
@@ -46,20 +51,62 @@ class Answered(NamedTuple):
 
 
 class Model:
-    def __init__(self, learner: Learner, tokenizer: LibraryTokenizer, path: Path, task: Task | None = None) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        tokenizer: LibraryTokenizer,
+        path: Path,
+        task: Task | None = None,
+        encoder: EncoderSettings | None = None,
+    ) -> None:
         self.learner = learner.eval()
         self.tokenizer = tokenizer
         self.path = path
         self.task = task
+        self.encoder_settings = encoder or EncoderSettings()
         self.device = next(learner.parameters()).device
+        self._versions = self._count_updates()
 
     @staticmethod
-    def load(path: str | Path, allow_pickle: bool = False, device: str = "auto") -> Model:
+    def load(path: str | os.PathLike[str], allow_pickle: bool = False, device: str = "auto") -> Model:
         """`device`: auto uses a GPU if there is one."""
         prepare_cpu()
         where = find_device(device)
-        loaded = load_model(path, pickle=allow_pickle)
-        return Model(loaded.learner.to(where), loaded.tokenizer, loaded.path, loaded.task)
+        loaded = load_model(os.fspath(path), pickle=allow_pickle)
+        encoder = loaded.setup.encoder if loaded.setup else None
+        return Model(loaded.learner.to(where), loaded.tokenizer, loaded.path, loaded.task, encoder)
+
+    def __repr__(self) -> str:
+        config = self.learner.backbone.config
+        heads = ", ".join(self.learner.objectives) or "no head"
+        count = sum(parameter.numel() for parameter in self.learner.parameters())
+        shape = f"{config.layers} layers of width {config.width}, {count:,} parameters, {self.tokenizer.size:,} tokens"
+        return f"Model({str(self.path)!r}: {config.kind} with {heads}; {shape}; on {self.device})"
+
+    @property
+    def changed(self) -> bool:
+        """Whether weights were changed since the model was opened, for instance by an optimizer."""
+        return self._count_updates() != self._versions
+
+    def _count_updates(self) -> tuple[int, ...]:
+        return tuple(part._version for part in (*self.learner.parameters(), *self.learner.buffers()))
+
+    @property
+    def module(self) -> Learner:
+        """The network as an nn.Module: `module.backbone` the encoder, `module.objectives` its heads."""
+        return self.learner
+
+    def save(self, out: str | os.PathLike[str]) -> Path:
+        """Writes the model, as it is now, into a new folder, and returns its path."""
+        target = Path(out)
+        check_free(target)
+        card = self.path / "README.md"
+        text = card.read_text(encoding="utf-8") if card.is_file() else f"# {target.name}\n"
+        setup = TaskSetup(self.task, self.encoder_settings) if self.task else None
+        with write_folder(target, {"keel": "save", "from": str(self.path)}) as folder:
+            save_model(folder, self.learner, self.tokenizer, text, setup)
+            copy_sentence_encoder(self.path, folder)
+        return target
 
     def fill(self, text: str, top: int = 5) -> list[list[dict[str, Any]]]:
         """One ranked list of predictions per [MASK]."""
@@ -85,14 +132,24 @@ class Model:
             for row_p, row_i in zip(best.values, best.indices, strict=True)
         ]
 
-    def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+    def predict(self, inputs: Any) -> list[dict[str, Any]]:
         """The model's predictions for its task, in the given order.
 
         An input is a text; a pair of texts; for `answer` a question and its text; for `choose` a text and its choices.
+        A frame, a data set or a list of dictionaries has the columns that the model was trained with.
         """
         if isinstance(inputs, str):
             raise UserError("predict takes a list; write predict([text]) for one")
+        if is_table(inputs):
+            return self.answer(self._rows_of(inputs))
         return self.answer([self.example(given, number) for number, given in enumerate(inputs, 1)])
+
+    def _rows_of(self, table: Any) -> list[Any]:
+        """The examples of a table, each of which must be usable, so that answers stay aligned."""
+        examples, rejected = separate(self.need_task().open(as_source(table, "inputs"), labelled=False).rows())
+        if rejected:
+            raise UserError(str(rejected[0]))
+        return examples
 
     def example(self, given: Any, number: int) -> Any:
         """An example of the task, from the input with this number."""
@@ -126,11 +183,15 @@ class Model:
 
     def answer_groups(self, examples: Iterable[Any]) -> Iterator[Answered]:
         """The answers group by group: examples, windows and outputs of one group are in memory at once."""
+        for group in groups(examples, size_of, GROUP_SIZE):
+            yield self.answer_group(group)
+
+    def answer_group(self, examples: list[Any]) -> Answered:
+        """The answers for examples that fit into memory together."""
         task = self.need_task()
-        for group in groups(examples, lambda example: EXAMPLE_SIZE + len(repr(example)), GROUP_SIZE):
-            windows, truncation = task.windows(group, self.tokenizer)
-            answers = task.answer(group, windows, outputs(self.learner, windows, self.tokenizer, self.device))
-            yield Answered(group, answers, truncation)
+        windows, truncation = task.windows(examples, self.tokenizer)
+        answers = task.answer(examples, windows, outputs(self.learner, windows, self.tokenizer, self.device))
+        return Answered(examples, answers, truncation)
 
     def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
         """Texts that continue this one; the options are those of `keel.inference.generate.generate`."""
@@ -139,6 +200,12 @@ class Model:
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
         return self._encode(texts)
+
+    def batch(self, texts: Sequence[str]) -> tuple[Batch, list[int]]:
+        """The texts as an input of `module.backbone`, and which text is in which row: rows are sorted by length."""
+        rows = self._frame_all(texts)
+        order = sorted(range(len(rows)), key=lambda number: -len(rows[number]))
+        return self.learner.batch(self._rows([rows[n] for n in order]), self.tokenizer, device=self.device), order
 
     def embed(
         self,
@@ -175,12 +242,10 @@ class Model:
         self, texts: Sequence[str], layers: Sequence[int] = (-1,), pooling: str | None = None
     ) -> list[np.ndarray]:
         """The token vectors of each text, or its pooled vector; pooled batch by batch, to save memory."""
-        if isinstance(texts, str):
-            raise UserError("a list of texts is needed; write [text] for one")
+        rows = self._frame_all(texts)
         count = self.learner.backbone.config.layers
         if any(not -count - 1 <= layer <= count for layer in layers):
             raise UserError(f"layers {list(layers)}: this model has 0 (embeddings) to {count}")
-        rows = [self._framed(ids, text) for ids, text in zip(self.tokenizer.encode(texts), texts, strict=True)]
         answers: list[np.ndarray] = [np.zeros(0)] * len(rows)
         with torch.inference_mode():
             for group in batches([len(row) for row in rows]):
@@ -196,6 +261,16 @@ class Model:
                     answers[i] = part.mean(0) if pooling == "mean" else part.max(0) if pooling == "max" else part
         return answers
 
+    def _frame_all(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, with [CLS] and [SEP]."""
+        if isinstance(texts, str):
+            raise UserError("a list of texts is needed; write [text] for one")
+        texts = list(texts)
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise UserError(f"text {number}: {brief(text)} is not a text")
+        return [self._framed(ids, text) for ids, text in zip(self.tokenizer.encode(texts), texts, strict=True)]
+
     def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:
         row = np.concatenate([[self.tokenizer.cls], ids, [self.tokenizer.sep]]).astype(np.int64)
         longest = self.learner.backbone.max_length
@@ -210,6 +285,11 @@ class Model:
         none = np.zeros(len(flat), bool)
         lengths = tuple(len(row) for row in rows)
         return Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
+
+
+def size_of(example: Any) -> int:
+    """The room that an example takes in a group."""
+    return EXAMPLE_SIZE + len(repr(example))
 
 
 def _flat(given: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.inference.model import Model
 from keel.text.labelled import LabelledData
 from keel.values import ExampleFile, Truncation
@@ -33,6 +34,23 @@ def open_task(
     return loaded
 
 
+def open_examples(loaded: Model, source: Source, labelled: bool = True) -> ExampleFile:
+    """A file of examples, or rows in memory; the model's task is set to the columns of the file."""
+    task = loaded.need_task()
+    file = task.open(source, labelled)
+    loaded.task = type(task)(task.config, file.data)
+    return file
+
+
+def usable(file: ExampleFile, reject: Callable[[Rejected], None]) -> Iterator[Any]:
+    """The examples of a file; its rejected rows are given to `reject`."""
+    for row in file.rows():
+        if isinstance(row, Rejected):
+            reject(row)
+        else:
+            yield row
+
+
 @dataclass(frozen=True)
 class Survey:
     """What a file of examples contains."""
@@ -47,18 +65,19 @@ def survey(file: ExampleFile) -> Survey:
     """Reads a file to its end and counts its rows."""
     examples, rejected, first = 0, 0, list[Rejected]()
 
-    def usable() -> Iterator[Any]:
-        nonlocal examples, rejected
-        for row in file.rows():
-            if isinstance(row, Rejected):
-                rejected += 1
-                if rejected <= SHOWN_ROWS:
-                    first.append(row)
-            else:
-                examples += 1
-                yield row
+    def reject(row: Rejected) -> None:
+        nonlocal rejected
+        rejected += 1
+        if rejected <= SHOWN_ROWS:
+            first.append(row)
 
-    rows = usable()
+    def counted() -> Iterator[Any]:
+        nonlocal examples
+        for example in usable(file, reject):
+            examples += 1
+            yield example
+
+    rows = counted()
     notes = file.notes(rows)
     for _ in rows:  # those that `notes` did not read
         continue

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from keel.layers.attention.context import AttentionContext
+from keel.layers.attention.disentangled import DisentangledAttention
 from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.dropout import Dropout
 from keel.layers.feed_forward import FeedForward, GatedFeedForward
@@ -26,7 +27,7 @@ class PostNormBlock(nn.Module):
 
     def __init__(
         self,
-        attention: SelfAttention,
+        attention: SelfAttention | DisentangledAttention,
         attention_norm: nn.Module,
         feed_forward: FeedForward | GatedFeedForward,
         feed_forward_norm: nn.Module,
@@ -41,7 +42,7 @@ class PostNormBlock(nn.Module):
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         attended = self.dropout(self.attention(x, context))
-        x = self.attention_norm(_needed(x, context) + attended)
+        x = self.attention_norm(needed(x, context) + attended)
         return self.feed_forward_norm(x + self.feed_forward(x))
 
 
@@ -65,17 +66,17 @@ class PreNormBlock(nn.Module):
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         attended = self.dropout(self.attention(self.attention_norm(x), context))
-        x = _needed(x, context) + attended
+        x = needed(x, context) + attended
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
-def _needed(x: Tensor, context: AttentionContext) -> Tensor:
+def needed(x: Tensor, context: AttentionContext) -> Tensor:
     """The vectors whose output is needed."""
     return x if context.selected is None else x[context.selected.places]
 
 
 def attention_of(block: nn.Module) -> SelfAttention:
-    assert isinstance(block, PostNormBlock | PreNormBlock)
+    assert isinstance(block, PostNormBlock | PreNormBlock) and isinstance(block.attention, SelfAttention)
     return block.attention
 
 

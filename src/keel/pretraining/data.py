@@ -16,6 +16,7 @@ from keel.configs import ObjectiveConfig
 from keel.corpus.store import Corpus
 from keel.corpus.stream import Cursor, Stream
 from keel.errors import UserError
+from keel.hugging_face.cache import find_folder
 from keel.randomness import seed_of
 from keel.recipe import Recipe
 from keel.tokenizers.folder import open_tokenizer
@@ -51,7 +52,7 @@ def open_data(recipe: Recipe, corpus_path: str, tokenizer_path: str | None) -> D
     """Opens and verifies the corpus, and sets the vocabulary's size in the recipe."""
     corpus = Corpus.open(Path(corpus_path))
     tokenizer = open_tokenizer(corpus.tokenizer_path)
-    if tokenizer_path and open_tokenizer(Path(tokenizer_path)).fingerprint() != tokenizer.fingerprint():
+    if tokenizer_path and open_tokenizer(find_folder(tokenizer_path)).fingerprint() != tokenizer.fingerprint():
         raise UserError(
             f"{corpus_path} was built with another tokenizer than {tokenizer_path}; leave --tokenizer out to use the "
             "corpus' own, or build a corpus with this one"

@@ -20,6 +20,7 @@ from keel.errors import UserError
 from keel.hugging_face.folder import load_model
 from keel.learner.build import assemble, make_backbone
 from keel.learner.learner import Learner
+from keel.learner.no_weights import no_weights
 from keel.machine import find_device, prepare_cpu
 from keel.objectives._masking import ordinary_tokens
 from keel.pretraining.data import Data, open_data
@@ -80,7 +81,7 @@ def evaluate_on_corpus(
 
 def prepare_held_out(learner: Learner, data: Data, device: torch.device) -> tuple[Learner, list[Batch]]:
     """The learner with the objectives to evaluate, and the held-out rows, masked by the evaluation recipe."""
-    with torch.device("meta"):  # masking needs the objectives' settings, not their weights
+    with no_weights():  # masking needs the objectives' settings, not their weights
         masker = assemble(make_backbone(data.recipe.model.backbone), data.evaluated)
     evaluated = Learner(learner.backbone, {name: learner.objectives[name] for name in data.evaluated})
     return evaluated, [masker.prepare(rows, data.tokenizer, device) for rows in data.held_out]

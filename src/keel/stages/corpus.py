@@ -32,12 +32,13 @@ def build(
 ) -> dict[str, Any]:
     """One streaming pass over the texts. Does not import torch, which would take memory in every worker."""
     from keel.corpus.build import build as run
+    from keel.hugging_face.cache import find_folder
     from keel.text.readers import find_files
     from keel.tokenizers.folder import open_tokenizer
 
     account = run(
         find_files(texts),
-        open_tokenizer(tokenizer),
+        open_tokenizer(find_folder(tokenizer)),
         Path(out),
         documents=documents,
         column=column,
@@ -94,17 +95,16 @@ class _Prepared:
     """Rows packed and masked as in a run of this recipe."""
 
     def __init__(self, path: str, recipe_name: str, seed: int, count: int) -> None:
-        import torch
-
         from keel.corpus.stream import Cursor
         from keel.learner.build import assemble, make_backbone
+        from keel.learner.no_weights import no_weights
         from keel.pretraining.data import open_data
         from keel.recipe import load
 
         data = open_data(load(recipe_name, [f"training.seed={seed}", "model.backbone.vocabulary=null"]), path, None)
         self.tokenizer, self.recipe = data.tokenizer, recipe_name
         self.rows, _ = data.streams["main"].take(Cursor(), count * data.recipe.data.length)
-        with torch.device("meta"):  # masking needs the objectives' settings, not their weights
+        with no_weights():  # masking needs the objectives' settings, not their weights
             learner = assemble(make_backbone(data.recipe.model.backbone), data.recipe.model.objectives)
         self.batch = learner.prepare(self.rows, self.tokenizer)
         hidden = [k for k in ("masked_lm.places", "replaced_token.generator.places") if k in self.batch.targets]

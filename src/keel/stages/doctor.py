@@ -32,6 +32,10 @@ BF16_WORTH_IT = 1.15
 EXTRAS = {
     "zh": ("rjieba", "whole-word masking of Chinese"),
     "hf": ("transformers", "comparison with Hugging Face models"),
+    "hub": ("huggingface_hub", "published models by name (keel fetch)"),
+    "parquet": ("pyarrow", ".parquet files"),
+    "fast": ("numba", "word2vec and fastText"),
+    "translate": ("sacrebleu", "BLEU and chrF of translations"),
     "track": ("tensorboard", "the log of a run for TensorBoard (--track)"),
 }
 

@@ -2,22 +2,32 @@
 
 In: a model folder and a file of texts. Out: a .npy file of shape (texts, width), with rows in the order of the file.
 
-Notable choice: the file is read twice, first to count and check its texts. They are then computed and written in
-groups, so memory does not grow with the file.
+Notable choices
+- The file is read twice, first to count and check its texts. They are then computed and written in groups, so memory
+  does not grow with the file.
+- What is written survives a crash (`files/growing.py`). A resumed run begins with a whole group and keeps the number of
+  threads, so it gives the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from keel.batching import groups
 from keel.errors import Rejected, UserError
-from keel.files.folders import check_absent, creating
+from keel.files.folders import fingerprint
+from keel.files.growing import Source, check_growing, growing
 from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model
+from keel.inference.progress import row_progress
+from keel.inference.whole_rows import scan
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 
 
@@ -31,10 +41,14 @@ def embed(
     normalize: bool | None = None,
     prompt: str | None = None,
     layers: str = "-1",
+    resume: bool = False,
+    threads: int | None = None,
     device: str = "auto",
     allow_pickle: bool = False,
+    report: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
-    check_absent(Path(out))
+    """`resume` continues after the last vector that was kept, or begins if there is none."""
+    check_growing(Path(out), resume)
     try:
         numbers = [int(number) for number in layers.split(",")]
     except ValueError:
@@ -42,20 +56,39 @@ def embed(
     data = find_columns(file, LabelledData(text=column), ("text",))
     count = sum(1 for _ in _texts(file, data))
     loaded = Model.load(model, allow_pickle, device)
-    width, written = 0, 0
-    with creating(Path(out)) as target, target.open("wb") as array:
-        for group in groups(_texts(file, data), lambda text: EXAMPLE_SIZE + len(text), GROUP_SIZE):
-            vectors = np.ascontiguousarray(loaded.embed(group, pooling, numbers, normalize=normalize, prompt=prompt))
-            if not width:
-                width = vectors.shape[1]
-                described = np.lib.format.dtype_to_descr(vectors.dtype)
-                header = {"descr": described, "fortran_order": False, "shape": (count, width)}
-                np.lib.format.write_array_header_1_0(array, header)
-            array.write(vectors.tobytes())
-            written += len(vectors)
-        if written != count:
-            raise UserError(f"{file}: had {count:,} texts at first, and {written:,} a moment later; leave it unchanged")
-    return {"out": out, "texts": count, "width": width}
+    settings = json.dumps([data.text, pooling, normalize, prompt, numbers])
+    sources = [
+        Source("data", file, scan(file).fingerprint),
+        Source("weights", model, fingerprint(loaded.path)),
+        Source("settings", settings, settings),
+    ]
+    with growing(Path(out), sources, resume) as target:
+        state = target.state or {"texts": 0, "width": 0, "threads": threads or torch.get_num_threads()}
+        if not target.complete:
+            torch.set_num_threads(threads or state["threads"])
+            tell = row_progress(report or (lambda update: None), count, state["texts"])
+            rest = islice(_texts(file, data), state["texts"], None)
+            for group in groups(rest, lambda text: EXAMPLE_SIZE + len(text), GROUP_SIZE):
+                vectors = loaded.embed(group, pooling, numbers, normalize=normalize, prompt=prompt)
+                header = b"" if state["texts"] else _header(count, vectors)
+                state = state | {"texts": state["texts"] + len(vectors), "width": vectors.shape[1]}
+                target.append(header + np.ascontiguousarray(vectors).tobytes(), state)
+                tell(state["texts"], state["texts"])
+            if state["texts"] != count:
+                raise UserError(
+                    f"{file}: had {count:,} texts at first, and {state['texts']:,} later; leave it unchanged"
+                )
+            target.publish()
+    return {"out": out, "texts": count, "width": state["width"]}
+
+
+def _header(count: int, vectors: np.ndarray) -> bytes:
+    """The beginning of a .npy file of `count` such vectors."""
+    written = io.BytesIO()
+    described = np.lib.format.dtype_to_descr(vectors.dtype)
+    header = {"descr": described, "fortran_order": False, "shape": (count, vectors.shape[1])}
+    np.lib.format.write_array_header_1_0(written, header)
+    return written.getvalue()
 
 
 def _texts(file: str, data: LabelledData) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`keel evaluate`: the metrics of a fine-tuned model on labelled data; `keel predict`: its answers.
+"""`keel evaluate`: the metrics of a fine-tuned model on labelled data.
 
 In: a model folder and a file. Out: the task's metrics, and a folder with the answers and a report page; with
 `long="all"`, the metrics of each strategy for long texts.
@@ -9,16 +9,17 @@ Notable choice: examples are read, answered, scored and written in groups, so me
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keel.errors import Rejected, UserError
+from keel.errors import UserError
 from keel.files.folders import check_free, write_folder
 from keel.finetuning.labelled import check_strategy, say_oddities
 from keel.finetuning.results import answer_files
+from keel.in_memory import as_source
 from keel.inference.model import Model
-from keel.inference.tasks import answer_groups, open_task, survey
+from keel.inference.tasks import open_examples, open_task, survey, usable
 from keel.interfaces import Task
 from keel.reporting.report import write_report
 from keel.text.long_text import STRATEGIES
@@ -27,7 +28,7 @@ from keel.values import Evaluation, ExampleFile, Truncation
 
 def evaluate(
     model: str,
-    data: str,
+    data: Any,
     *,
     columns: dict[str, Any] | None = None,
     long: str | None = None,
@@ -37,13 +38,14 @@ def evaluate(
     allow_pickle: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The metrics on a file; `out` is a folder for the answers (one JSON object per line) and the report page."""
+    """The metrics on a file, or on rows in memory; `out` is a folder for the answers, as JSON lines, and the report."""
+    data = as_source(data, "data")
     if out and long == "all":
         raise UserError("--long all compares metrics and writes no answers; omit --out, or choose one strategy")
     if out:
         check_free(Path(out))
     loaded = open_task(model, columns, allow_pickle, device)
-    file = _open(loaded, data)
+    file = open_examples(loaded, data)
     found = survey(file)
     if strict and found.rejected:
         raise UserError(f"{found.first_rejected[0]} ({found.rejected} such rows in all)")
@@ -56,61 +58,17 @@ def evaluate(
         return result | {"strategies": [_score(loaded, file, strategy)[0] for strategy in strategies]}
     if not out:
         return result | _score(loaded, file, long)[0]
-    with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": data}) as folder:
+    with write_folder(Path(out), {"keel": "evaluate", "model": model, "data": str(data)}) as folder:
         figures, evaluation = _score(loaded, file, long, folder)
         write_report(
             folder,
-            facts={"title": f"{Path(model).name} on {Path(data).name}", **result, **figures},
+            facts={"title": f"{Path(model).name} on {Path(str(data)).name}", **result, **figures},
             details=evaluation.details(),
             figures=evaluation.metrics,
             answers=model,
             usage=loaded.need_task().usage,
         )
     return result | figures
-
-
-def predict(model: str, data: str, **options: Any) -> list[dict[str, Any]]:
-    """The answers for the rows of a file, in order; the options are those of `predict_groups`."""
-    return [answer for group in predict_groups(model, data, **options) for answer in group]
-
-
-def predict_groups(
-    model: str,
-    data: str,
-    *,
-    columns: dict[str, Any] | None = None,
-    device: str = "auto",
-    allow_pickle: bool = False,
-    report: Callable[[str], None] | None = None,
-) -> Iterator[list[dict[str, Any]]]:
-    """The same, group by group. An unreadable row is an error before the first answer, so that answers stay aligned."""
-    loaded = open_task(model, columns, allow_pickle, device)
-    file = _open(loaded, data, labelled=False)
-    found = survey(file)
-    if found.rejected:
-        raise UserError(f"{found.first_rejected[0]} ({found.rejected} such rows in all)")
-    yield from answer_groups(loaded, [_usable(file, _unexpected)], report)
-
-
-def _open(loaded: Model, path: str, labelled: bool = True) -> ExampleFile:
-    """A file of examples; the model's task is set to the columns of the file."""
-    task = loaded.need_task()
-    file = task.open(path, labelled)
-    loaded.task = type(task)(task.config, file.data)
-    return file
-
-
-def _usable(file: ExampleFile, reject: Callable[[Rejected], None]) -> Iterator[Any]:
-    """The examples of a file; its rejected rows are given to `reject`."""
-    for row in file.rows():
-        if isinstance(row, Rejected):
-            reject(row)
-        else:
-            yield row
-
-
-def _unexpected(row: Rejected) -> None:
-    raise UserError(f"{row} (it could be read a moment ago: the file was changed)")
 
 
 def _score(
@@ -125,7 +83,7 @@ def _score(
     loaded.task = task
     try:
         with answer_files(folder, scorer) if folder else contextlib.nullcontext() as files:
-            for group in loaded.answer_groups(_usable(file, files.reject if files else lambda row: None)):
+            for group in loaded.answer_groups(usable(file, files.reject if files else lambda row: None)):
                 scorer.update(group.examples, group.answers)
                 lost += group.truncation
                 if files:
@@ -134,7 +92,12 @@ def _score(
         loaded.task = before
     evaluation = scorer.compute()
     known, used = task.needs.long, task.data.long.strategy
-    figures = {"long": used if used in known else known[0], **_shares(lost), **evaluation.metrics}
+    figures = {
+        "primary_metric": evaluation.primary,
+        "long": used if used in known else known[0],
+        **_shares(lost),
+        **evaluation.metrics,
+    }
     return figures | ({"majority": evaluation.baseline} if evaluation.baseline else {}), evaluation
 
 

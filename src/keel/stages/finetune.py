@@ -21,6 +21,7 @@ from keel import __version__, catalog
 from keel import recipe as recipes
 from keel.console import path_argument, shell_command
 from keel.errors import UserError
+from keel.finetuning.defaults import choose
 from keel.finetuning.evaluator import Evaluator
 from keel.finetuning.labelled import (
     LabelledData,
@@ -33,7 +34,9 @@ from keel.finetuning.labelled import (
 )
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
 from keel.finetuning.survey import describe, warnings
+from keel.hugging_face.cache import find_folder, how_to_fetch
 from keel.hugging_face.folder import LoadedModel, load_model
+from keel.in_memory import MemoryTable, Source, as_source
 from keel.inference.tasks import describe_truncation
 from keel.interfaces import Task
 from keel.layers.compact_embedding import compact_token_embeddings
@@ -54,19 +57,14 @@ from keel.training.run_folder import RunFolder
 from keel.training.state import Best, State
 from keel.values import Evaluation, Window
 
-ADVICE = (
-    "Try a learning rate ten times as high (--set training.learning_rate=5e-4) and more epochs if the encoder is small,"
-    " a lower rate or another seed if it is large, and more examples"
-)
-
 
 def finetune(
     model: str,
     task: str | TaskRecipe,
     *,
-    train: str,
+    train: Any,
     out: str,
-    dev: str | None = None,
+    dev: Any = None,
     tokenizer: str | None = None,
     overrides: Sequence[str] = (),
     strict: bool = False,
@@ -82,11 +80,13 @@ def finetune(
 ) -> dict[str, Any]:
     """Trains, or resumes training, and returns the metrics on the development data.
 
-    With a `tokenizer`, `model` is a pretraining recipe: its backbone starts from fresh weights. `on_step` and
-    `on_evaluate` get the entries of `metrics.jsonl`, `on_step` one for every step, `on_evaluate` also the `score` (the
-    primary metric); one that returns False ends the run as if it were complete, and the result then has
-    `ended_by_callback`. `track` names a tracker, such as tensorboard."""
+    `train` and `dev` are files, or rows in memory in any of the forms of `in_memory.py`. With a `tokenizer`, `model` is
+    a pretraining recipe: its backbone starts from fresh weights. `on_step` and `on_evaluate` get the entries of
+    `metrics.jsonl`, `on_step` one for every step, `on_evaluate` also the `score` (the primary metric); one that returns
+    False ends the run as if it were complete, and the result then has `ended_by_callback`. `track`: a tracker, such as
+    tensorboard."""
     began, say = time.monotonic(), report or (lambda _: None)
+    train, dev = as_source(train, "train"), None if dev is None else as_source(dev, "dev")
     if not resume:
         RunFolder(Path(out)).check_new()
     prepare_cpu()
@@ -120,8 +120,8 @@ def _read(
     model: str,
     task: str | TaskRecipe,
     tokenizer: str | None,
-    train: str,
-    dev: str | None,
+    train: Source,
+    dev: Source | None,
     overrides: Sequence[str],
     strict: bool,
     allow_pickle: bool,
@@ -135,10 +135,12 @@ def _read(
     if any(override.startswith("data.long.strategy=") for override in overrides):  # a recipe file may list the default
         check_strategy(kind, recipe.data.long.strategy)
     data = take_subset(data, recipe.training.examples)
-    recipe = recipe.model_copy(
-        update={"task": kind.config, "data": kind.data, "training": recipe.training.for_rows(len(data.train))}
-    )
     say_what_was_read(data, kind, say)
+    count, encoder = len(data.train), loaded.learner.backbone.config
+    training, chosen = choose(recipe.training, encoder, recipe.encoder.frozen, count)
+    recipe = recipe.model_copy(update={"task": kind.config, "data": kind.data, "training": training.for_rows(count)})
+    if chosen:
+        say(chosen)
     return loaded, recipe, kind, data
 
 
@@ -222,6 +224,12 @@ def _why(evaluation: Evaluation) -> str:
     return f"its {primary} of {score:.4f} is not above the {evaluation.baseline:.4f} of one and the same answer for all"
 
 
+def _advice(recipe: TaskRecipe) -> str:
+    higher = 3 * recipe.training.learning_rate
+    more = f", more epochs (--epochs {2 * recipe.training.epochs:g})" if recipe.training.epochs else ", more steps"
+    return f"Try a higher rate (--set training.learning_rate={higher:g}){more}, or more examples"
+
+
 def _write_results(
     work: _Work, recipe: TaskRecipe, model: str, out: str, state: State, facts: dict[str, Any], say: Say
 ) -> dict[str, Any]:
@@ -247,7 +255,7 @@ def _write_results(
         **({"mixes": mixes} if mixes else {}),
     }
     if evaluation.learned_nothing:
-        say(f"this run learned nothing: {_why(evaluation)}. {ADVICE}")
+        say(f"this run learned nothing: {_why(evaluation)}. {_advice(recipe)}")
     of_task = evaluation.details()
     write_report(
         Path(out),
@@ -263,17 +271,17 @@ def _write_results(
 
 def _open(model: str, allow_pickle: bool) -> LoadedModel:
     known = catalog.known("recipes", model) and isinstance(recipes.load_any(model), recipes.Recipe)
-    if known and not Path(model).exists():
+    if known and not find_folder(model).exists():
         raise UserError(
             f"{model} is a recipe, not a model folder: give a model trained with `keel pretrain {model}`, or add "
-            "--tokenizer DIR to start from fresh weights"
+            f"--tokenizer DIR to start from fresh weights.{how_to_fetch(model)}"
         )
     return load_model(model, pickle=allow_pickle)
 
 
 def _fresh(recipe_name: str, tokenizer_path: str, task: TaskRecipe) -> LoadedModel:
     """A recipe's backbone with fresh weights, drawn with the task's seed."""
-    tokenizer = open_tokenizer(Path(tokenizer_path))
+    tokenizer = open_tokenizer(find_folder(tokenizer_path))
     recipe = recipes.load(recipe_name).for_tokenizer(tokenizer.size, tokenizer.pad)
     model = recipe.model
     backbone = fresh_learner(model.backbone, model.objectives, task.training.seed).backbone
@@ -309,14 +317,16 @@ def _card(recipe: TaskRecipe, model: str, example: str) -> str:
 
 def _resume_command(
     model: str,
-    train: str,
-    dev: str | None,
+    train: Source,
+    dev: Source | None,
     out: str,
     device: str,
     pickle: bool,
     tokenizer: str | None,
     track: str | None,
 ) -> str:
+    if isinstance(train, MemoryTable) or isinstance(dev, MemoryTable):
+        return "the same call of keel.finetune, with the same data and resume=True"
     out = path_argument(out)
     words = ["keel", "finetune", path_argument(model), f"{out}/recipe.yaml", "--train", path_argument(train)]
     words += ["--dev", path_argument(dev)] if dev else []

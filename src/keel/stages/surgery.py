@@ -26,10 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from keel import __version__
+from keel.backbones.deberta import DebertaEmbeddings
 from keel.backbones.gpt import Gpt
 from keel.corpus.store import Corpus
 from keel.errors import UserError
 from keel.files.folders import check_free, write_folder
+from keel.hugging_face.cache import find_folder
 from keel.hugging_face.folder import LoadedModel, load_model, save_model
 from keel.interfaces import Backbone
 from keel.layers.compact_embedding import replace_token_embeddings
@@ -40,7 +42,7 @@ from keel.learner.learner import Learner
 from keel.stages.tokenizer import Texts
 from keel.tokenizers.folder import open_tokenizer
 from keel.tokenizers.library import PART_CHARACTERS
-from keel.tokenizers.wordpiece import CONTINUATION, SPECIAL, WordPiece
+from keel.tokenizers.wordpiece import CONTINUATION, WordPiece
 
 HELD_OUT = 10  # one line in this many is not counted, but held out for evaluation
 
@@ -166,7 +168,8 @@ def shrink_vocabulary(
         for lines in _lines(Texts(texts, documents, column, None)):
             for row in tokenizer.encode(lines):
                 used[row] = True
-    used |= np.array([t in SPECIAL or len(t.removeprefix(CONTINUATION)) == 1 for t in tokenizer.vocabulary])
+    special = set(tokenizer.roles.values())
+    used |= np.array([t in special or len(t.removeprefix(CONTINUATION)) == 1 for t in tokenizer.vocabulary])
     kept = np.flatnonzero(used)
     if len(kept) == tokenizer.size:
         raise UserError(f"{model}: all of its {tokenizer.size:,} entries are used; there is nothing to remove")
@@ -185,7 +188,7 @@ def shrink_vocabulary(
 
 
 def _wordpiece(path: str) -> WordPiece:
-    tokenizer = open_tokenizer(path)
+    tokenizer = open_tokenizer(find_folder(path))
     if not isinstance(tokenizer, WordPiece):
         raise UserError(f"{path}: its tokenizer is {tokenizer.kind}; vocabularies are changed for wordpiece only")
     return tokenizer
@@ -241,7 +244,7 @@ def _change_tables(learner: Learner, change: Callable[[Tensor], Tensor]) -> None
 def _position_table(backbone: Backbone) -> tuple[nn.Module | None, str]:
     """The module that holds the learned position table, and the attribute name; None: positions are computed."""
     for part in backbone.modules():
-        if isinstance(part, Embeddings | Gpt):
+        if isinstance(part, Embeddings | Gpt | DebertaEmbeddings) and part.positions is not None:
             return part, "positions"
         if isinstance(part, Positions) and part.table is not None:
             return part, "table"

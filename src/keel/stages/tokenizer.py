@@ -24,6 +24,7 @@ import numpy as np
 
 from keel.errors import UserError, suggest
 from keel.files.folders import check_free, write_folder
+from keel.hugging_face.cache import find_folder
 from keel.text.readers import find_files, read
 from keel.tokenizers.alphabet import BLOCK_CHARACTERS
 from keel.tokenizers.byte_bpe import ByteBpe
@@ -179,7 +180,7 @@ def inspect(
     path: str | Path, texts: Sequence[str] = (), *, documents: str = "auto", column: str = "text"
 ) -> dict[str, Any]:
     """Statistics of a tokenizer and, if texts are given, of how it splits them."""
-    tokenizer = open_tokenizer(path)
+    tokenizer = open_tokenizer(find_folder(path))
     result: dict[str, Any] = {
         "size": tokenizer.size,
         "lowercase": tokenizer.lowercase,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.interfaces import Tokenizer
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 from keel.text.long_text import share_room
@@ -38,7 +39,7 @@ def text_usage(data: LabelledData) -> Usage:
     return Usage('--pair "Another text." "A text."', '("A text.", "Another text.")', several_texts=True)
 
 
-def open_texts(path: str, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> ExampleFile:
+def open_texts(path: Source, data: LabelledData, parse: Callable[[Any], tuple[Any, str]] | None) -> ExampleFile:
     """The examples of a file.
 
     `parse` converts a label cell into an answer, or returns the reason why it cannot; None: labels are not read.
@@ -59,7 +60,7 @@ def _example(record: Record | Rejected, parse: Callable[[Any], tuple[Any, str]] 
         reason = "empty text"
     if reason:
         return Rejected(record.file, record.line, reason)
-    return TextExample(texts, answer, f"{record.file}, line {record.line}")
+    return TextExample(texts, answer, record.where)
 
 
 def text_example(given: Any, pair: bool) -> TextExample:
@@ -73,15 +74,15 @@ def text_example(given: Any, pair: bool) -> TextExample:
 def text_windows(
     examples: Sequence[TextExample], tokenizer: Tokenizer, data: LabelledData
 ) -> tuple[list[Window], Truncation]:
-    windows, truncation = [], Truncation()
+    windows, cut, tokens, lost = list[Window](), 0, 0, 0
     for number, parts in enumerate(_encode(examples, tokenizer)):
         room = data.length - framing(tokenizer, len(parts))
-        rows = _fit(parts, data, room)
-        windows += [Window(*frame(tokenizer, row), number) for row in rows]
         length = sum(map(len, parts))
-        lost = length - _kept(parts, data, room)
-        truncation += Truncation(1, int(lost > 0), length, lost)
-    return windows, truncation
+        rows = [parts] if length <= room else _fit(parts, data, room)
+        windows += [Window(*frame(tokenizer, row), number) for row in rows]
+        missing = length - _kept(parts, data, room)
+        cut, tokens, lost = cut + (missing > 0), tokens + length, lost + missing
+    return windows, Truncation(len(examples), cut, tokens, lost)
 
 
 def _encode(examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[np.ndarray]]:

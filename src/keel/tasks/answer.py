@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from keel.configs import TaskConfig
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.dropout import Dropout
 from keel.layers.pooling import row_of_token
@@ -37,8 +38,8 @@ from keel.report_tables import Plot, Table
 from keel.tasks._scoring import Variety, Worst
 from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
-from keel.text.squad import Question, read_squad
-from keel.text.tables import Record, read_table
+from keel.text.squad import Question, read_question_rows, read_squad
+from keel.text.tables import OBJECTS, Record, kind_of, read_table
 from keel.text.word_spans import IDEOGRAPH
 from keel.tokenizers.special_tokens import frame, framing
 from keel.values import Batch, Evaluation, ExampleFile, Rows, Score, Scorer, TaskNeeds, Truncation, Usage, Window
@@ -75,13 +76,19 @@ class Answer(Task):
     config: AnswerConfig
     data: LabelledData
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        if path.removesuffix(".gz").endswith(".json"):
-            return ExampleFile(lambda: _read_squad(path, labelled), self.data, _notes)
-        if labelled:
-            raise UserError(f"{path}: labelled questions must be in SQuAD's .json format (or .json.gz)")
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
         columns = {"text": self.data.text or "context", "pair": self.data.pair or "question"}
-        return ExampleFile(lambda: map(_from_record, read_table(path, columns)), self.data)
+        if kind_of(source) == ".json":
+            return ExampleFile(lambda: _labelled(read_squad(str(source), labelled), labelled), self.data, _notes)
+        if labelled and kind_of(source) in OBJECTS:
+            columns["label"] = self.data.label or "answers"
+            return ExampleFile(lambda: _labelled(read_question_rows(source, columns), True), self.data, _notes)
+        if labelled:
+            raise UserError(
+                f"{source}: labelled questions must be in SQuAD's .json format (or .json.gz), or rows with question, "
+                "context and answers (.jsonl, .parquet)"
+            )
+        return ExampleFile(lambda: map(_from_record, read_table(source, columns)), self.data)
 
     def example(self, given: Any) -> Question:
         if isinstance(given, str) or len(given) != 2:
@@ -235,8 +242,9 @@ class AnswerObjective(Objective):
         return {self.name: Score(loss, right, rows)}
 
 
-def _read_squad(path: str, labelled: bool) -> Iterator[Question | Rejected]:
-    for row in read_squad(path, labelled):
+def _labelled(rows: Iterator[Question | Rejected], labelled: bool) -> Iterator[Question | Rejected]:
+    """Rejects questions without answers, and answers that do not occur in their text."""
+    for row in rows:
         if isinstance(row, Rejected) or not labelled or row.answers or row.impossible:
             yield row
         else:

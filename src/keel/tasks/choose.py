@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.report_tables import Plot, Table
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
@@ -55,16 +56,16 @@ class Choose(Task):
     config: ChooseConfig
     data: LabelledData
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        data = _find_choices(path, find_columns(path, self.data, ("text", "label")))
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
+        data = _find_choices(source, find_columns(source, self.data, ("text", "label")))
         names = data.choices or []
         columns = {"text": data.text, **{f"choice {n}": name for n, name in enumerate(names)}}
         if labelled:
             columns["label"] = data.label
         for role, name in columns.items():
             if name is None:
-                raise UserError(f"{path}: which column holds the {role}? Choose with --{role}")
-        return ExampleFile(lambda: (_from_row(r, len(names), labelled) for r in read_table(path, columns)), data)
+                raise UserError(f"{source}: which column holds the {role}? Choose with --{role}")
+        return ExampleFile(lambda: (_from_row(r, len(names), labelled) for r in read_table(source, columns)), data)
 
     def example(self, given: Any) -> ChoiceExample:
         text, choices = given if not isinstance(given, str) and len(given) == 2 else (given, ())
@@ -161,7 +162,7 @@ class ChooseObjective(PooledObjective):
         return {self.name: Score(loss, (logits.argmax(1) == answers).sum(), answers.shape[0])}
 
 
-def _find_choices(path: str, data: LabelledData) -> LabelledData:
+def _find_choices(path: Source, data: LabelledData) -> LabelledData:
     if data.choices:
         return data
     known = column_names(path)
@@ -191,7 +192,7 @@ def _from_record(record: Record, columns: int) -> ChoiceExample:
         as_text(record.fields["text"]) or "",
         tuple(as_text(choice) or "" for choice in given),
         _parse_choice(record.fields.get("label")),
-        f"{record.file}, line {record.line}",
+        record.where,
     )
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -27,6 +26,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from keel.errors import UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.tasks._classify_scorer import MultiLabelScorer, SingleLabelScorer
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
@@ -57,8 +57,8 @@ class Classify(Task):
         super().__init__(config, data)
         self.usage = text_usage(data)
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        return open_texts(path, self.data, self._parse_label if labelled else None)
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
+        return open_texts(source, self.data, self._parse_label if labelled else None)
 
     def _parse_label(self, field: Any) -> tuple[Any, str]:
         """A label, or a sorted tuple of labels; and the reason if it cannot be used."""
@@ -108,7 +108,8 @@ class Classify(Task):
     def windows(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
         windows, truncation = text_windows(examples, tokenizer, self.data)
         targets = self._targets([e.answer for e in examples])
-        return [replace(w, answers={"classify": targets[w.example]}) for w in windows], truncation
+        rows = [Window(w.ids, w.segments, w.special, w.example, {"classify": targets[w.example]}) for w in windows]
+        return rows, truncation
 
     def _targets(self, answers: Sequence[Any]) -> list[Any]:
         """Labels as indices, or sets of labels as multi-hot vectors."""

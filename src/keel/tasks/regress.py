@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch.nn.functional as F
 
 from keel.errors import UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Task, Tokenizer
 from keel.metrics.correlation import pearson, spearman
 from keel.report_tables import Plot, Table
@@ -46,8 +46,8 @@ class Regress(Task):
         super().__init__(config, data)
         self.usage = text_usage(data)
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        return open_texts(path, self.data, _parse_number if labelled else None)
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
+        return open_texts(source, self.data, _parse_number if labelled else None)
 
     def example(self, given: Any) -> TextExample:
         return text_example(given, bool(self.data.pair))
@@ -63,7 +63,8 @@ class Regress(Task):
     def windows(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> tuple[list[Window], Truncation]:
         windows, truncation = text_windows(examples, tokenizer, self.data)
         targets = [np.float32(e.answer or 0.0) for e in examples]
-        return [replace(w, answers={"regress": targets[w.example]}) for w in windows], truncation
+        rows = [Window(w.ids, w.segments, w.special, w.example, {"regress": targets[w.example]}) for w in windows]
+        return rows, truncation
 
     def answer(
         self, examples: Sequence[TextExample], windows: Sequence[Window], outputs: Sequence[np.ndarray]

@@ -29,7 +29,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from keel.configs import TaskConfig
-from keel.errors import Rejected, UserError
+from keel.errors import Rejected, UserError, locate
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.crf import CRF
 from keel.layers.dropout import Dropout
@@ -39,7 +40,8 @@ from keel.text.conll import Sentence, read_conll
 from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
 from keel.text.spans import Spanned, read_spans
-from keel.text.tables import Record, read_table
+from keel.text.tables import OBJECTS, TABLES, Record, kind_of, read_table
+from keel.text.word_rows import read_word_rows, word_columns
 from keel.text.word_spans import word_spans
 from keel.tokenizers.special_tokens import frame
 from keel.values import Batch, ExampleFile, ObjectiveNeeds, Rows, Score, Scorer, TaskNeeds, Truncation, Window
@@ -75,16 +77,20 @@ class Tag(Task):
     config: TagConfig
     data: LabelledData
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
-        return ExampleFile(lambda: self._rows(path, labelled), self.data)
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
+        return ExampleFile(lambda: self._rows(source, labelled), self.data)
 
-    def _rows(self, path: str, labelled: bool) -> Iterator[TaggedText | Rejected]:
-        plain, data = path.removesuffix(".gz"), self.data
-        if plain.endswith(".jsonl") and labelled:
-            return map(_from_spans, read_spans(path, data.text or "text", data.label or "label"))
-        if plain.endswith((".jsonl", ".csv", ".tsv", ".txt")) and not labelled:
-            return map(_from_record, read_table(path, {"text": data.text or "text"}))
-        sentences = read_conll(path, data.text, data.label, tags_needed=labelled)
+    def _rows(self, source: Source, labelled: bool) -> Iterator[TaggedText | Rejected]:
+        kind, data = kind_of(source), self.data
+        if columns := word_columns(source, data.text, data.label):
+            words, tags = columns
+            sentences = read_word_rows(source, words, tags if labelled else None)
+        elif kind in OBJECTS and labelled:
+            return map(_from_spans, read_spans(source, data.text or "text", data.label or "label"))
+        elif kind in TABLES and not labelled:
+            return map(_from_record, read_table(source, {"text": data.text or "text"}))
+        else:
+            sentences = read_conll(str(source), data.text, data.label, tags_needed=labelled)
         return (_from_sentence(sentence, labelled) for sentence in sentences)
 
     def example(self, given: Any) -> TaggedText:
@@ -255,7 +261,7 @@ def _from_sentence(sentence: Sentence | Rejected, labelled: bool) -> TaggedText 
     text, words = _join_words(sentence.words)
     tags = [_to_bioes(tag) for tag in sentence.tags] if labelled else None
     entities = [(words[a][0], words[b - 1][1], kind) for kind, a, b in spans(tags)] if tags else None
-    return TaggedText(text, words, tags, entities, f"{sentence.file}, line {sentence.line}")
+    return TaggedText(text, words, tags, entities, locate(sentence.file, sentence.line))
 
 
 def _from_spans(row: Spanned | Rejected) -> TaggedText | Rejected:
@@ -267,7 +273,7 @@ def _from_spans(row: Spanned | Rejected) -> TaggedText | Rejected:
         inside = [n for n, (a, b) in enumerate(words) if start < b and a < stop]
         for n in inside:
             tags[n] = f"{'B' if n == inside[0] else 'I'}-{label}"
-    return TaggedText(row.text, words, tags, list(row.spans), f"{row.file}, line {row.line}")
+    return TaggedText(row.text, words, tags, list(row.spans), locate(row.file, row.line))
 
 
 def _from_record(record: Record | Rejected) -> TaggedText | Rejected:
@@ -277,7 +283,7 @@ def _from_record(record: Record | Rejected) -> TaggedText | Rejected:
     text = as_text(record.fields["text"])
     if text is None:
         return Rejected(record.file, record.line, "no text")
-    return TaggedText(text, word_spans(text), None, where=f"{record.file}, line {record.line}")
+    return TaggedText(text, word_spans(text), None, where=record.where)
 
 
 def first_tokens(words: Sequence[Span], offsets: Sequence[Span]) -> list[int]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -31,6 +30,7 @@ from torch import Tensor, nn
 from keel.backbones.transformer import Transformer
 from keel.configs import TaskConfig
 from keel.errors import UserError
+from keel.in_memory import Source
 from keel.interfaces import Backbone, CachedEncoder, Objective, Task, Tokenizer
 from keel.layers.cross_entropy import tied_cross_entropy
 from keel.layers.decoders.beam_search import search
@@ -70,11 +70,11 @@ class Translate(Task):
     config: TranslateConfig
     data: LabelledData
 
-    def open(self, path: str, labelled: bool = True) -> ExampleFile:
+    def open(self, source: Source, labelled: bool = True) -> ExampleFile:
         data = self.data
-        if not two_files(path) and kind_of(Path(path)) in TABLES:
-            data = find_columns(path, data, ("text", "label"))
-        return ExampleFile(lambda: read_pairs(path, data, labelled), data)
+        if not two_files(source) and kind_of(source) in TABLES:
+            data = find_columns(source, data, ("text", "label"))
+        return ExampleFile(lambda: read_pairs(source, data, labelled), data)
 
     def example(self, given: Any) -> Pair:
         if not isinstance(given, str):

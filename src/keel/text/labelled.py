@@ -9,16 +9,16 @@ is saved with the result, so that no run depends on the same guess twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from keel.configs import Options
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.text.long_text import LongText
 from keel.text.records import listed
-from keel.text.tables import Record, column_names, kind_of, looks_like_data, read_table
+from keel.text.tables import OBJECTS, Record, column_names, kind_of, looks_like_data, read_table
 
 COMMON_NAMES = {
     "text": ("text", "sentence", "sentence1", "text_a", "question1", "premise", "#1 String", "content", "review"),
@@ -48,12 +48,12 @@ def _numbers(roles: Sequence[str]) -> str:
     return " ".join(f"--{role} {number}" for number, role in enumerate((r for r in roles if r != "pair"), 1))
 
 
-def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> LabelledData:
+def find_columns(path: Source, data: LabelledData, roles: Sequence[str]) -> LabelledData:
     """The data section with the columns of these roles filled in, as far as they can be guessed."""
     named = data.model_dump()
     wanted = {role: named[role] for role in roles}
     numbered = any(str(name or "").isdecimal() for name in wanted.values())
-    if all(wanted.values()) or numbered or kind_of(Path(path)) == ".txt":
+    if all(wanted.values()) or numbered or kind_of(path) == ".txt":
         return data
     known = column_names(path)
     # A second text is guessed only together with the first: a user who names the text column has chosen.
@@ -62,16 +62,16 @@ def find_columns(path: str, data: LabelledData, roles: Sequence[str]) -> Labelle
     return data.model_copy(update={r: name for r, name in guesses.items() if name})
 
 
-def read_examples(path: str, data: LabelledData, roles: Sequence[str]) -> Iterator[Record | Rejected]:
+def read_examples(path: Source, data: LabelledData, roles: Sequence[str]) -> Iterator[Record | Rejected]:
     """The records of a file with a field for each role. Only the column of `pair` may be unknown."""
     named = data.model_dump()
     columns: dict[str, Any] = {role: named[role] for role in roles}
-    if kind_of(Path(path)) == ".txt":  # it has only texts; `read_table` raises if more is wanted
+    if kind_of(path) == ".txt":  # it has only texts; `read_table` raises if more is wanted
         columns = {"text": "text"} | {role: role for role in roles if columns[role] or role == "label"}
     for role, name in columns.items():
         if name is None and role != "pair":
             names = column_names(path)
-            if kind_of(Path(path)) != ".jsonl" and looks_like_data(names):
+            if kind_of(path) not in OBJECTS and looks_like_data(names):
                 raise UserError(
                     f"{path}: its first line looks like data, not like a header. Number the columns from 1, as in "
                     f"{_numbers(roles)}; the file has {len(names)}"

@@ -15,10 +15,11 @@ from itertools import repeat, zip_longest
 from pathlib import Path
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import MemoryTable, Source
 from keel.text.labelled import LabelledData, as_text, read_examples
-from keel.text.tables import TABLES, Record, check_file, kind_of, not_unicode, read_lines
+from keel.text.tables import OBJECTS, TABLES, Record, check_file, kind_of, not_unicode, read_lines
 
-COLUMNS = (".csv", ".tsv", ".jsonl")  # tables that can have a column for each side
+COLUMNS = (".csv", ".tsv", *OBJECTS)  # tables that can have a column for each side
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,22 @@ class Pair:
     where: str = ""
 
 
-def two_files(path: str) -> tuple[str, str] | None:
+def two_files(path: Source) -> tuple[str, str] | None:
     """The two files of `a,b`; None if the path is one file."""
-    if "," not in path or Path(path).exists():
+    if isinstance(path, MemoryTable) or "," not in path or Path(path).exists():
         return None
     parts = path.split(",")  # a file name may contain commas itself
     splits = [(",".join(parts[:n]), ",".join(parts[n:])) for n in range(1, len(parts))]
     return next((split for split in splits if all(Path(name).exists() for name in split)), splits[0])
 
 
-def read_pairs(path: str, data: LabelledData, translated: bool) -> Iterator[Pair | Rejected]:
+def read_pairs(path: Source, data: LabelledData, translated: bool) -> Iterator[Pair | Rejected]:
     """The pairs of a file or of two. `translated`: whether to read the translations too."""
     names = two_files(path)
     if names is None:
         return _from_table(path, data, translated)
     for name in names:
-        if kind_of(Path(name)) in COLUMNS:
+        if kind_of(name) in COLUMNS:
             raise UserError(
                 f"{name}: is a table by itself; two files with a comma between them hold one text in each line. Give "
                 "the table alone, and its columns with --text and --label"
@@ -64,11 +65,11 @@ def _from_two(names: tuple[str, str], translated: bool) -> Iterator[Pair | Rejec
         yield Rejected(names[side], number, reason) if reason else Pair(text, answer if translated else None, where)
 
 
-def _from_table(path: str, data: LabelledData, translated: bool) -> Iterator[Pair | Rejected]:
-    if not translated and kind_of(Path(path)) not in TABLES:  # one of two files, such as test.en
-        return _source_only(path)
-    if translated and kind_of(Path(path)) not in COLUMNS:
-        check_file(Path(path))
+def _from_table(path: Source, data: LabelledData, translated: bool) -> Iterator[Pair | Rejected]:
+    if not translated and kind_of(path) not in TABLES:  # one of two files, such as test.en
+        return _source_only(str(path))
+    if translated and kind_of(path) not in COLUMNS:
+        check_file(path)
         raise UserError(
             f"{path}: has no translations. Name two files with a comma between them, as in {path},TRANSLATIONS, or a "
             ".tsv, .csv or .jsonl with a column for each side"
@@ -83,8 +84,7 @@ def _pair(record: Record | Rejected, translated: bool) -> Pair | Rejected:
     text = as_text(record.fields["text"]) or ""
     answer = (as_text(record.fields["label"]) or "") if translated else None
     reason, _ = _fault(text, answer)
-    where = f"{record.file}, line {record.line}"
-    return Rejected(record.file, record.line, reason) if reason else Pair(text, answer, where)
+    return Rejected(record.file, record.line, reason) if reason else Pair(text, answer, record.where)
 
 
 def _source_only(path: str) -> Iterator[Pair | Rejected]:

@@ -1,4 +1,4 @@
-"""Reads documents from files: .txt, .jsonl, .csv and .tsv, each also .gz.
+"""Reads documents from files: .txt, .jsonl, .csv and .tsv, each also .gz; and .parquet.
 
 In: files, folders, globs. Out: `Piece`s of documents in the order of the files, with bounded memory, and for every
 document that cannot be read a piece with the reason (`kind: detail`). Nothing is dropped silently.
@@ -8,6 +8,7 @@ document that cannot be read a piece with the reason (`kind: detail`). Nothing i
 .jsonl     the string under the key `column` of each line
 .csv .tsv  the column named `column` in the header row; a number counts columns from 1 and means there is no header row.
            .csv is the excel dialect (quoted fields may contain newlines), .tsv has no quoting at all
+.parquet   the column named `column`; offsets are numbers of rows
 
 Notable choices
 - Bytes are decoded document by document, so invalid UTF-8 rejects one document and not the rest of the file.
@@ -26,10 +27,11 @@ from pathlib import Path
 
 from keel.errors import UserError
 from keel.text.blocks import PART, TextSource, Unreadable, check_regular
+from keel.text.parquet import check_parquet_column, parquet_texts
 from keel.text.records import check_column, decode, json_texts, not_utf8, table_texts
 
 PIECE_CHARACTERS = 1 << 20
-SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv")
+SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 _LANGUAGES = (
     "ar bg bn ca cs da de el en es et fa fi fr ga he hi hr hu id is it ja kk ko lt lv ms nl no pl pt ro ru sk sl sr sv "
     "ta th tr uk ur vi zh"
@@ -116,6 +118,8 @@ def read(
     for path in files:
         if _kind(path) in (".csv", ".tsv"):
             check_column(path, _kind(path), column)
+        elif _kind(path) == ".parquet":
+            check_parquet_column(path, column)
     return _read(files, [_size(path) for path in files], documents, column, start)
 
 
@@ -141,6 +145,8 @@ def _read_file(source: TextSource, documents: str, column: str) -> Iterator[Piec
     kind = _kind(source.path)
     if kind == ".jsonl":
         pieces = _read_records(source, json_texts(source, column))
+    elif kind == ".parquet":
+        pieces = _read_records(source, parquet_texts(source, column))
     elif kind in (".csv", ".tsv"):
         pieces = _read_records(source, table_texts(source, column, kind))
     else:

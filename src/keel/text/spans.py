@@ -1,4 +1,4 @@
-"""Reads texts with labelled spans of characters: .jsonl, also .gz.
+"""Reads texts with labelled spans of characters: .jsonl (also .gz), .parquet, and tables in memory.
 
 In: records whose label field has one of these forms
     {"name": {"叶老桂": [[9, 11]]}}              CLUENER: label, the spanned text, its positions with the end INCLUDED
@@ -18,11 +18,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from keel.errors import Rejected
-from keel.text.tables import Record, UnusableRecord, check_file, read_table
+from keel.in_memory import Source
+from keel.text.tables import OBJECTS, Record, UnusableRecord, check_file, read_table
 
 LabelledSpan = tuple[int, int, str]  # start, stop (exclusive), label
 
@@ -37,10 +37,10 @@ class Spanned:
     spans: list[LabelledSpan]
 
 
-def read_spans(path: str | Path, text: str = "text", label: str = "label") -> Iterator[Spanned | Rejected]:
+def read_spans(source: Source, text: str = "text", label: str = "label") -> Iterator[Spanned | Rejected]:
     """The texts of a file with their spans. `text` and `label` are the keys of the fields."""
-    check_file(Path(path), (".jsonl",))
-    for record in read_table(path, {"text": text, "label": label}):
+    check_file(source, OBJECTS)
+    for record in read_table(source, {"text": text, "label": label}):
         if isinstance(record, Rejected):
             yield record
             continue

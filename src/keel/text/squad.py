@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import Rejected, UserError
+from keel.in_memory import Source
 from keel.text.json_items import json_items
-from keel.text.tables import UnusableRecord, check_file, not_unicode
+from keel.text.tables import UnusableRecord, check_file, not_unicode, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,31 @@ def read_squad(path: str | Path, labelled: bool = True) -> Iterator[Question | R
         empty = False
     if empty:
         raise UserError(f"{path}: there are no questions in this file; give one that has some")
+
+
+def read_question_rows(source: Source, columns: dict[str, str]) -> Iterator[Question | Rejected]:
+    """Labelled questions of a table, one in each row. `columns` are those of text, pair (the question) and label.
+
+    Answers are {"text": [...], "answer_start": [...]}, as data sets in columns have them, or a list as in SQuAD."""
+    for record in read_table(source, columns):
+        if isinstance(record, Rejected):
+            yield record
+            continue
+        context, question, answers = (record.fields[role] for role in ("text", "pair", "label"))
+        entry = {"id": record.line, "question": question, "answers": _as_list(answers)}
+        try:
+            if not isinstance(context, str):
+                raise UnusableRecord(f"no text under '{columns['text']}'")
+            yield _question(record.file, context, entry, True)
+        except UnusableRecord as unusable:
+            yield Rejected(record.file, record.line, str(unusable))
+
+
+def _as_list(answers: Any) -> Any:
+    match answers:
+        case {"text": list(texts), "answer_start": list(starts)} if len(texts) == len(starts):
+            return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    return answers
 
 
 def _under(value: Any, key: str, kind: type) -> Any:

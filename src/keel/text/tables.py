@@ -1,4 +1,5 @@
-"""Reads labelled tables: .csv, .tsv, .jsonl, and .txt for texts without labels; each also .gz.
+"""Reads labelled tables: .csv, .tsv, .jsonl, .parquet, .txt for texts without labels (each also .gz, but .parquet), and
+tables in memory.
 
 In: a file, and for each role ("text", "pair", "label", ...) the column that holds it. Out: its records one by one, and
 for every row that cannot be used a `Rejected` with its position and the reason. Problems that affect the entire file
@@ -7,6 +8,7 @@ raise `UserError`; some of them are found only at its end.
 .csv    the excel dialect; quoted fields may contain newlines
 .tsv    no quoting at all
 .jsonl  columns are keys; values keep their JSON types
+.parquet, and tables in memory (`in_memory.py`): the same as .jsonl
 .txt    one text per line, if only the text is needed
 
 A column is a name in the header row; a number counts from 1 and means there is no header row.
@@ -27,13 +29,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keel.errors import Rejected, UserError, near, suggest
+from keel.errors import Rejected, UserError, locate, near, suggest
+from keel.in_memory import MemoryTable, Source
 from keel.text.blocks import TextSource, Unreadable, check_regular
+from keel.text.parquet import parquet_columns, parquet_rows
 from keel.text.records import UNPAIRED, json_object, listed, one_line
 from keel.text.rows import RECORD_BYTES, TOO_LONG, Line, Row, table_rows, whole_lines
 
 NAME_LENGTH = 40  # of a column's name, at most; what is longer is taken for a text
-TABLES = (".csv", ".tsv", ".jsonl", ".txt")
+MEMORY = "memory"  # the kind of a table that is not a file
+OBJECTS = (".jsonl", ".parquet", MEMORY)  # kinds whose rows have named values of any type
+TABLES = (".csv", ".tsv", *OBJECTS, ".txt")
+
+Object = tuple[int, dict[str, Any], str]  # line, the object, the reason if it cannot be used
 
 
 class UnusableRecord(Exception):
@@ -48,36 +56,41 @@ class Record:
     line: int  # where it begins, counted from 1, the header included
     fields: dict[str, Any]
 
+    @property
+    def where(self) -> str:
+        return locate(self.file, self.line)
 
-def read_table(path: str | Path, columns: Mapping[str, str | None]) -> Iterator[Record | Rejected]:
+
+def read_table(source: Source | Path, columns: Mapping[str, str | None]) -> Iterator[Record | Rejected]:
     """The records of a file. `columns` maps roles to columns; a role mapped to None is left out."""
-    path = Path(path)
-    check_file(path, TABLES)
-    lines = _lines(path)
+    check_file(source, TABLES)
     wanted = {role: column for role, column in columns.items() if column is not None}
-    kind = kind_of(path)
+    kind = kind_of(source)
+    if kind in OBJECTS:
+        return _records(str(source), _objects(source, list(wanted.values())), wanted)
+    path = Path(str(source))
     if kind == ".txt":
-        return _texts(path, lines, wanted)
-    if kind == ".jsonl":
-        return _objects(path, lines, wanted)
-    return _fields(path, _rows(lines, kind), wanted)
+        return _texts(path, _lines(path), wanted)
+    return _fields(path, _rows(_lines(path), kind), wanted)
 
 
-def column_names(path: str | Path) -> list[str]:
+def column_names(source: Source | Path) -> list[str]:
     """The header of a table, or the keys of the first object of a .jsonl; a .txt has the single column `text`."""
-    path = Path(path)
-    check_file(path, TABLES)
-    lines = _lines(path)
-    kind = kind_of(path)
+    check_file(source, TABLES)
+    kind, path = kind_of(source), Path(str(source))
     if kind == ".txt":
         return ["text"]
-    if kind != ".jsonl":
-        return _header(path, _rows(lines, kind))
-    for line in lines:
-        record, reason = _object(line)
+    if kind == ".parquet":
+        return parquet_columns(path)
+    if kind not in OBJECTS:
+        return _header(path, _rows(_lines(path), kind))
+    reason = ""
+    for _, record, reason in _objects(source):
         if not reason:
             return list(record)
-    raise UserError(f"{path}: no line of it is a JSON object; a .jsonl holds one object in each line")
+    if isinstance(source, MemoryTable):
+        raise UserError(f"{source}: no row can be used: {reason}")
+    raise UserError(f"{source}: no line of it is a JSON object; a .jsonl holds one object in each line")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -90,13 +103,23 @@ def looks_like_data(names: Sequence[str]) -> bool:
     return numbers or any(len(name) > NAME_LENGTH for name in names) or len(set(names)) < len(names)
 
 
-def kind_of(path: Path) -> str:
-    """The suffix that determines how to read the file, without .gz."""
+def kind_of(source: Source | Path) -> str:
+    """The suffix that determines how to read the file, without .gz; MEMORY for a table in memory."""
+    if isinstance(source, MemoryTable):
+        return MEMORY
+    path = Path(source)
     return (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
 
 
-def check_file(path: Path, kinds: Sequence[str] = ()) -> None:
+def check_file(source: Source | Path, kinds: Sequence[str] = ()) -> None:
     """Raises if the file is missing or has none of these suffixes; without `kinds`, any suffix is accepted."""
+    if isinstance(source, MemoryTable):
+        if kinds and MEMORY not in kinds:
+            raise UserError(f"{source}: rows in memory cannot be read here; give a file of {', '.join(kinds)}")
+        if not source.items:
+            raise UserError(f"{source}: there are no rows; give at least one")
+        return
+    path = Path(source)
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name one file in it")
     if not path.exists():
@@ -104,7 +127,8 @@ def check_file(path: Path, kinds: Sequence[str] = ()) -> None:
         raise UserError(f"{path}: no such file; check the path.{near(path.name, neighbours)}")
     check_regular(path)
     if kinds and kind_of(path) not in kinds:
-        raise UserError(f"{path}: not a supported kind of file here; give one of {', '.join(kinds)} (also with .gz)")
+        files = ", ".join(kind for kind in kinds if kind != MEMORY)
+        raise UserError(f"{path}: not a supported kind of file here; give one of {files} (also with .gz)")
 
 
 def empty_file(path: Path) -> UserError:
@@ -153,7 +177,7 @@ def not_unicode(text: str, line: int = 0) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# .txt and .jsonl
+# .txt, and tables whose rows are objects
 
 
 def _texts(path: Path, lines: Iterator[Line], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
@@ -169,26 +193,53 @@ def _texts(path: Path, lines: Iterator[Line], wanted: dict[str, str]) -> Iterato
         yield Rejected(str(path), line.number, reason) if reason else Record(str(path), line.number, {"text": text})
 
 
-def _objects(path: Path, lines: Iterator[Line], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
-    file = str(path)
+def _records(file: str, objects: Iterator[Object], wanted: dict[str, str]) -> Iterator[Record | Rejected]:
     keys: set[str] = set()
-    for line in lines:
-        if line.data is not None and not line.data.strip():
-            continue
-        record, reason = _object(line)
+    for line, record, reason in objects:
         keys |= record.keys()
         missing = [column for column in wanted.values() if column not in record]
         if not reason and missing:
             reason = f"no key '{missing[0]}': the record has {listed(list(record))}"
         if reason:
-            yield Rejected(file, line.number, reason)
+            yield Rejected(file, line, reason)
         else:
-            yield Record(file, line.number, {role: record[column] for role, column in wanted.items()})
+            yield Record(file, line, {role: record[column] for role, column in wanted.items()})
     for role, column in wanted.items():
         if keys and column not in keys:
             raise UserError(
-                f"{path}: no record has the key '{column}', wanted as {role}.{suggest(column, map(one_line, keys))}"
+                f"{file}: no record has the key '{column}', wanted as {role}.{suggest(column, map(one_line, keys))}"
             )
+
+
+def _objects(source: Source | Path, columns: Sequence[str] | None = None) -> Iterator[Object]:
+    """The rows of a table as objects; a .parquet reads these columns only."""
+    if isinstance(source, MemoryTable):
+        for line, record, reason in source.records():
+            yield line, record, reason or _not_unicode_inside(record)
+        return
+    path = Path(source)
+    if kind_of(path) == ".jsonl":
+        for text in _lines(path):
+            if text.data is None or text.data.strip():
+                yield text.number, *_object(text)
+        return
+    known = parquet_columns(path)
+    line = 0
+    for line, record in enumerate(parquet_rows(path, columns if columns and set(columns) <= set(known) else None), 1):
+        yield line, record, _not_unicode_inside(record)
+    if not line:
+        raise empty_file(path)
+
+
+def _not_unicode_inside(record: dict[str, Any]) -> str:
+    """Why a text in one of the fields is not valid Unicode; empty if all are."""
+    return next((reason for value in record.values() if (reason := _fault_of(value))), "")
+
+
+def _fault_of(value: Any) -> str:
+    if isinstance(value, str):
+        return not_unicode(value)
+    return not_unicode(json.dumps(value, ensure_ascii=False, default=repr)) if isinstance(value, list | dict) else ""
 
 
 def _object(line: Line) -> tuple[dict[str, Any], str]:

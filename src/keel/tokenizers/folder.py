@@ -1,7 +1,7 @@
 """Opens a tokenizer of any kind.
 
-In: a tokenizer or model folder, a vocab.txt, a tokenizer.json, a spiece.model or a sentencepiece.bpe.model. Out: the
-tokenizer; its kind follows from the files.
+In: a tokenizer or model folder, a vocab.txt, a tokenizer.json, or a sentencepiece model under one of its names
+(spiece.model, sentencepiece.bpe.model, spm.model). Out: the tokenizer; its kind follows from the files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ from keel.tokenizers.wordpiece import NO_PIECES, WordPiece
 
 
 def open_tokenizer(path: str | Path) -> LibraryTokenizer:
+    """The tokenizer at a path that a user has given."""
+    if Path(path).is_dir():
+        _note_missing_manifest(tokenizer_files(Path(path)))
+    return read_tokenizer(path)
+
+
+def read_tokenizer(path: str | Path) -> LibraryTokenizer:
+    """The same without a note about a missing manifest: a corpus that is being built has none yet."""
     path = Path(path)
     if path.is_dir():
         files = tokenizer_files(path)
-        _note_missing_manifest(files)
         if content := files.find("tokenizer.json"):
             return _open_json(content)
         if any(files.find(vocabulary) for vocabulary, _ in PAIRS_OF_FILES):

@@ -225,6 +225,18 @@ def frame_as_bert(tokenizer: Tokenizer, special: Iterable[str]) -> None:
     )
 
 
+def frame_as_roberta(tokenizer: Tokenizer, roles: Mapping[str, str]) -> None:
+    """The same as RoBERTa does: two separators between two texts, and a mask that takes the space before it."""
+    special = {token: token == roles["mask"] for token in roles.values()}
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False, lstrip=m) for t, m in special.items()])
+    begin, end = roles["cls"], roles["sep"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A {end}",
+        pair=f"{begin} $A {end} {end} $B {end}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (begin, end)],
+    )
+
+
 def _not_text(texts: Sequence[str]) -> UserError:
     for number, text in enumerate(texts):
         try:

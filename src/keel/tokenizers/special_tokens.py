@@ -21,14 +21,17 @@ def framing(tokenizer: Tokenizer, texts: int) -> int:
 
 
 def frame(tokenizer: Tokenizer, parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ids, segments, special = [np.array([tokenizer.cls])], [np.zeros(1)], [np.ones(1)]
+    length = framing(tokenizer, len(parts)) + sum(map(len, parts))
+    ids = np.full(length, tokenizer.sep, np.int64)
+    segments, special = np.zeros(length, np.int64), np.ones(length, bool)
+    ids[0] = tokenizer.cls
+    stop = 1
     for number, part in enumerate(parts):
         before = tokenizer.between - 1 if number else 0  # additional separators
-        ids += [np.full(before, tokenizer.sep), part, np.array([tokenizer.sep])]
-        segments.append(np.full(before + len(part) + 1, number))
-        special += [np.ones(before), np.zeros(len(part)), np.ones(1)]
-    return (
-        np.concatenate(ids).astype(np.int64),
-        np.concatenate(segments).astype(np.int64),
-        np.concatenate(special).astype(bool),
-    )
+        start = stop + before
+        ids[start : start + len(part)] = part
+        special[start : start + len(part)] = False
+        if number:
+            segments[stop : start + len(part) + 1] = number
+        stop = start + len(part) + 1
+    return ids, segments, special

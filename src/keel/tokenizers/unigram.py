@@ -1,8 +1,11 @@
-"""Unigram tokenizers of sentencepiece, as in ALBERT and XLM-R: read, not trained.
+"""Unigram tokenizers of sentencepiece, as in ALBERT, XLM-R and DeBERTa v2 and v3: read, not trained.
 
-In: ALBERT's `spiece.model`, XLM-R's `sentencepiece.bpe.model`, or a tokenizer.json with a Unigram model. Out: ids equal
-to those of the sentencepiece library itself (versions of `transformers` differ on symbols that a model defines, and on
-"9,"); for XLM-R one higher, because its special tokens have other places in its file.
+In: ALBERT's `spiece.model`, XLM-R's `sentencepiece.bpe.model`, DeBERTa's `spm.model`, or a tokenizer.json with a
+Unigram model. Out: ids equal to those of the sentencepiece library itself; for XLM-R one higher, because its special
+tokens have other places in its file. A tokenizer.json is used as it is.
+
+Versions of `transformers` differ from sentencepiece on symbols that a model defines, and on "9,"; version 5 also leaves
+out the normalisation of a DeBERTa model (of full-width characters, for instance), also where it is in a tokenizer.json.
 
 Notable choice: a spiece.model is a protocol buffer of which only three fields matter (pieces, their scores, the
 normalisation table), so its wire format is parsed here in a few lines instead of with two more dependencies.
@@ -16,13 +19,15 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from keel.errors import UserError
-from keel.tokenizers.library import LibraryTokenizer, check_table, frame_as_bert, no_panic
+from keel.files.folders import read_json
+from keel.tokenizers.library import LibraryTokenizer, check_table, frame_as_bert, frame_as_roberta, no_panic
 
-MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model")
+MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 ALBERT = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+DEBERTA = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 XLM_R = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 FAIRSEQ = ["<unk>", "<s>", "</s>"]  # the first pieces of XLM-R's file, which get other ids
 SPACE = "▁"
@@ -33,15 +38,17 @@ class Unigram(LibraryTokenizer):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        roles = ALBERT if ALBERT["cls"] in vocabulary else XLM_R
+        roles = XLM_R if ALBERT["cls"] not in vocabulary else DEBERTA if DEBERTA["pad"] in vocabulary else ALBERT
         missing = [token for token in roles.values() if token not in vocabulary]
         if missing:
             raise UserError(
-                f"the vocabulary lacks {', '.join(missing)}; Keel reads sentencepiece models like ALBERT's and XLM-R's"
+                f"the vocabulary lacks {', '.join(missing)}; Keel reads sentencepiece models like ALBERT's, "
+                "XLM-R's and DeBERTa's"
             )
         super().__init__(tokenizer, roles)
-        self.lowercase = self.strips_accents = roles is ALBERT
-        self.between = 1 if roles is ALBERT else 2
+        steps: bytes = tokenizer.normalizer.__getstate__() if tokenizer.normalizer else b""
+        self.lowercase, self.strips_accents = b'"Lowercase"' in steps, b'"StripAccents"' in steps
+        self.between = 2 if roles is XLM_R else 1
 
     @staticmethod
     def read(path: Path) -> Unigram:
@@ -50,10 +57,12 @@ class Unigram(LibraryTokenizer):
         except (IndexError, KeyError, TypeError, struct.error, UnicodeDecodeError):
             raise UserError(f"{path}: not a sentencepiece model, or cut off; restore it from a copy") from None
         spellings = [piece for piece, _ in pieces]
-        if not pieces or ALBERT["unk"] not in spellings:
+        if not pieces or not {ALBERT["unk"], DEBERTA["unk"]} & set(spellings):
             raise UserError(f"{path}: holds no pieces with {ALBERT['unk']}; is this a sentencepiece model?")
         check_table(table, path)
         with no_panic(str(path)):
+            if DEBERTA["unk"] in spellings:
+                return Unigram(_assemble_deberta(pieces, table, _lowers(path.parent / "tokenizer_config.json")))
             return Unigram(_assemble_xlm_r(pieces, table) if spellings[:3] == FAIRSEQ else _assemble(pieces, table))
 
     def shown(self, id: int) -> str:
@@ -85,15 +94,35 @@ def _assemble_xlm_r(pieces: list[tuple[str, float]], table: bytes) -> Tokenizer:
     if table:
         tokenizer.normalizer = normalizers.Precompiled(table)
     _split_at_spaces(tokenizer)
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in first])
-    tokenizer.add_special_tokens([AddedToken(mask, special=True, normalized=False, lstrip=True)])
-    begin, end = XLM_R["cls"], XLM_R["sep"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A {end}",
-        pair=f"{begin} $A {end} {end} $B {end}",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (begin, end)],
-    )
+    frame_as_roberta(tokenizer, XLM_R)
     return tokenizer
+
+
+def _assemble_deberta(pieces: list[tuple[str, float]], table: bytes, lowercase: bool) -> Tokenizer:
+    """The ids of the file; the mask, which is not in it, comes last."""
+    tokenizer = Tokenizer(models.Unigram(pieces, [piece for piece, _ in pieces].index(DEBERTA["unk"]), False))
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
+    steps += [normalizers.Precompiled(table)] if table else []
+    steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" +"), " ")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+    frame_as_bert(tokenizer, DEBERTA.values())
+    return tokenizer
+
+
+def _lowers(path: Path) -> bool:
+    """Whether a DeBERTa's texts are lower-cased, as its tokenizer_config.json says."""
+    config = read_json(path) if path.is_file() else {}
+    config = config if isinstance(config, dict) else {}
+    if config.get("split_by_punct"):
+        raise UserError(
+            f"{path}: split_by_punct is true, which Keel does not compute from a sentencepiece model; open the folder "
+            "with transformers and save it, to get a tokenizer.json"
+        )
+    if not isinstance(config.get("do_lower_case"), bool | None):
+        raise UserError(f"{path}: do_lower_case is neither true, false nor null; restore it from a copy")
+    return bool(config.get("do_lower_case"))
 
 
 def _split_at_spaces(tokenizer: Tokenizer) -> None:

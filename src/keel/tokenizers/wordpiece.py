@@ -1,4 +1,4 @@
-"""WordPiece, as in BERT: text <-> ids, trained and applied by the same file.
+"""WordPiece, as in BERT and MPNet: text <-> ids, trained and applied by the same file.
 
 In: texts to learn a vocabulary from; or a folder with `tokenizer.json` or `vocab.txt`, or a `vocab.txt` alone.
 Out: ids (numpy, without [CLS] and [SEP]: rows are packed later), and a folder that `transformers` opens with the same
@@ -9,7 +9,7 @@ Notable choices
   and checking of user files, and a cache, so that the library encodes each distinct word only once (word_cache.py).
 - Where tokenizer.json and tokenizer_config.json disagree on lower-casing, the latter wins, as in `transformers`.
 - Special tokens written in a text ("[MASK]") become the special ids, also as in `transformers`.
-- Special tokens must have their BERT names but may have any ids.
+- Special tokens must have BERT's names, or MPNet's if the vocabulary has all of them, but may have any ids.
 
 Papers: Wu et al. 2016 (arXiv:1609.08144), section 4.1; Devlin et al. 2018 (arXiv:1810.04805).
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from keel.tokenizers.library import (
     LibraryTokenizer,
     check_ids,
     frame_as_bert,
+    frame_as_roberta,
     in_brief,
     parse_tokenizer,
     tokenizer_files,
@@ -41,6 +42,7 @@ from keel.tokenizers.long_words import check_size, cut_words
 from keel.tokenizers.word_cache import WordCache
 
 ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+MPNET = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "[UNK]", "mask": "<mask>"}
 SPECIAL = tuple(ROLES.values())
 CONTINUATION = "##"
 NO_PIECES = "[no pieces]"  # continuation prefix of whole-word vocabularies (whole_words.py): no entry begins with it
@@ -61,7 +63,8 @@ class WordPiece(LibraryTokenizer):
     kind = "wordpiece"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer, ROLES)
+        super().__init__(tokenizer, _roles_of(tokenizer.get_vocab(with_added_tokens=True)))
+        self.between = 2 if self.roles == MPNET else 1
         self.normalisation: dict[str, bool | None] = json.loads(tokenizer.normalizer.__getstate__())
         self.lowercase = bool(self.normalisation["lowercase"])
         strips = self.normalisation["strip_accents"]
@@ -114,9 +117,9 @@ class WordPiece(LibraryTokenizer):
         """Writes the four files that `transformers` and Keel open."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = {f"{role}_token": spelling for role, spelling in ROLES.items()}
+        names = {f"{role}_token": spelling for role, spelling in self.roles.items()}
         config: dict[str, Any] = {
-            "tokenizer_class": "BertTokenizer",
+            "tokenizer_class": "MPNetTokenizer" if self.roles == MPNET else "BertTokenizer",
             "do_lower_case": self.lowercase,
             "tokenize_chinese_chars": self.normalisation["handle_chinese_chars"],
             "strip_accents": self.normalisation["strip_accents"],
@@ -210,12 +213,20 @@ def assemble(
 
 def _finish(tokenizer: Tokenizer) -> None:
     """Adds what needs the vocabulary: the special tokens around texts, and the decoder."""
-    frame_as_bert(tokenizer, SPECIAL)
+    if _roles_of(tokenizer.get_vocab(with_added_tokens=True)) == MPNET:
+        frame_as_roberta(tokenizer, MPNET)
+    else:
+        frame_as_bert(tokenizer, SPECIAL)
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
 
 
+def _roles_of(vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """MPNet's vocabulary has all of BERT's special tokens too, and does not use them."""
+    return MPNET if vocabulary.keys() >= set(MPNET.values()) else ROLES
+
+
 def _check_special_tokens(vocabulary: dict[str, int], path: Path) -> None:
-    missing = [token for token in SPECIAL if token not in vocabulary]
+    missing = [token for token in _roles_of(vocabulary).values() if token not in vocabulary]
     if missing:
         raise UserError(
             f"{path}: the vocabulary lacks {', '.join(missing)}; add them, or use the model's own vocabulary"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from keel import catalog
 from keel.layers.attention.cross_attention import CrossAttention
+from keel.layers.attention.disentangled import DisentangledAttention
 from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.decoders.transformer import TransformerDecoder
 from keel.learner.learner import Learner
@@ -55,6 +56,8 @@ def _stacks(learner: Learner) -> dict[Tensor, int]:
     for part in _layers(learner):
         if isinstance(part, SelfAttention):
             stacks[part.qkv.weight] = max(part.roles) + 1
+        elif isinstance(part, DisentangledAttention):
+            stacks[part.qkv.weight] = 3
         elif isinstance(part, CrossAttention):
             stacks[part.key_value.weight] = 2
         elif isinstance(part, nn.Linear):

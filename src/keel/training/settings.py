@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,6 +11,7 @@ from keel import catalog
 from keel.configs import Options, brief
 from keel.errors import UserError, suggest
 
+AUTO: Final = "auto"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -74,10 +75,14 @@ class TrainingSettings(Options):
 class FinetuneSettings(TrainingSettings):
     """The same keys, but the duration is given in epochs, and the batch size in examples."""
 
-    epochs: float | None = Field(3.0, gt=0, description="passes over the training examples; null: training.steps")
+    epochs: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
+        AUTO, description="passes over the training examples; auto: by their number; null: training.steps"
+    )
     examples: int | None = Field(None, ge=1, description="train on a subset of this many examples; null: all")
     batch_size: int = Field(16, ge=1, le=10**9, description="examples per step, over all micro-batches")
-    learning_rate: float = Field(5e-5, gt=0)
+    learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(  # type: ignore[assignment]  # until the run
+        AUTO, description="auto: by the size of the encoder"
+    )
     warmup: float = Field(0.1, ge=0, description="fraction of the run if below 1, else steps")
     beta2: float = Field(0.999, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
@@ -94,6 +99,7 @@ class FinetuneSettings(TrainingSettings):
 
     def for_rows(self, examples: int) -> FinetuneSettings:
         """With the number of steps for this many examples, and an evaluation after each epoch."""
+        assert not isinstance(self.epochs, str), "`auto` is replaced before"
         a_pass = max(1, -(-examples // self.batch_size))
         steps = self.steps if self.epochs is None else max(1, round(self.epochs * a_pass))
         if 1 <= self.warmup >= steps:

@@ -31,27 +31,35 @@ def embed(
         str | None, typer.Option(metavar="NAME", help="Put this prompt of a sentence-transformers folder before texts.")
     ] = None,
     layers: Annotated[str, typer.Option(metavar="N,N", help="Layers to average: 0 embeddings, -1 the last.")] = "-1",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an --out that was interrupted, or begin it.")
+    ] = False,
     threads: common.Threads = None,
     device: common.Device = "auto",
     allow_pickle: common.AllowPickle = False,
+    quiet: common.Quiet = False,
     as_json: common.Json = False,
 ) -> None:
     """Writes one vector for each text of a file."""
     common.use_threads(threads)
     from keel.stages.embed import embed as run
 
-    result = run(
-        model,
-        file,
-        out,
-        column=text,
-        pooling=pooling,
-        normalize=normalize,
-        prompt=prompt,
-        layers=layers,
-        device=device,
-        allow_pickle=allow_pickle,
-    )
+    with common.progress("embed", quiet) as report:
+        result = run(
+            model,
+            file,
+            out,
+            column=text,
+            pooling=pooling,
+            normalize=normalize,
+            prompt=prompt,
+            layers=layers,
+            resume=resume,
+            threads=threads,
+            device=device,
+            allow_pickle=allow_pickle,
+            report=report,
+        )
     common.print_result(f"vectors {out}", result, as_json)
 
 

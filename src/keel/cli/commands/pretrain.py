@@ -70,10 +70,10 @@ COMMAND = common.Command(
     help="Train a model on a corpus.",
     order=60,
     examples=[
-        "keel pretrain bert-mini --corpus my-corpus --out my-model --budget 45m",
-        "keel pretrain bert-mini --corpus my-corpus --out my-model --resume",
+        "keel pretrain modern-mini --corpus my-corpus --out my-model --budget 15m",
+        "keel pretrain modern-mini --corpus my-corpus --out my-model --resume",
         "keel pretrain bert-mini --init any-bert --corpus my-corpus --out adapted --steps 2000",
-        "keel pretrain bert-mini --corpus my-corpus --out my-model --track tensorboard",
+        "keel pretrain modern-mini --corpus my-corpus --out my-model --track tensorboard",
         "keel pretrain my-recipe.yaml --corpus my-corpus --out my-model --set training.seed=2 --steps 1000",
     ],
 )

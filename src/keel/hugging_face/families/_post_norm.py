@@ -70,10 +70,12 @@ def encoder_names(config: PostNormConfig, prefix: str) -> list[Name]:
     return names
 
 
-def projections(config: PostNormConfig, ours: str, theirs: str) -> list[Name]:
+def projections(
+    config: PostNormConfig, ours: str, theirs: str, named: tuple[str, str, str] = ("query", "key", "value")
+) -> list[Name]:
     """Query, key and value, which `transformers` stores separately even if they share weights."""
     roles = SHARED[config.attention.shared]
-    parts = zip(("query", "key", "value"), roles, strict=True)
+    parts = zip(named, roles, strict=True)
     return [name for role, part in parts for name in layer(ours, f"{theirs}.{role}", (part, max(roles) + 1))]
 
 

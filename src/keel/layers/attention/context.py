@@ -1,4 +1,5 @@
-"""The inputs of attention besides the vectors: row lengths, selected queries, rotary positions, a bias on the scores.
+"""The inputs of attention besides the vectors: row lengths, selected queries, and positions: rotary, as a bias on the
+scores, or as vectors for distances.
 
 The backbone passes one object through its blocks, so that a new input changes no signature on the way.
 
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from keel.layers.attention.relative import DistanceVectors
 from keel.layers.attention.rotary import Rotary
 from keel.values import Selected
 
@@ -30,3 +32,4 @@ class AttentionContext:
     selected: Selected | None = None  # the tokens whose output is needed (all are attended to); None: all
     rotary: Rotary | None = None  # rotates queries and keys by their positions
     bias: ScoreBias | None = None
+    distances: DistanceVectors | None = None  # for disentangled attention
