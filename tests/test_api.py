@@ -15,9 +15,9 @@ import torch
 
 import keel
 from conftest import ENVIRONMENT, TINY, documents
+from keel.api.result import Result
 from keel.errors import UserError
 from keel.files.folders import sha256
-from keel.result import Result
 from keel.text.conll import read_conll
 
 TEXTS = documents(seed=1, count=240)

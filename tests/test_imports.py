@@ -40,7 +40,6 @@ LAYERS = [
     {"pretraining", "finetuning"},
     {"stages"},
     {"comparing", "demo"},
-    {"result", "api_inputs"},
     {"api"},
     {"__init__"},
     {"testing"},

@@ -12,7 +12,7 @@ own. Importing this package has no side effects: torch is imported by the first 
 
 from __future__ import annotations
 
-from keel.api import (
+from keel.api.functions import (
     add_plugin,
     build_corpus,
     compare,

@@ -101,7 +101,9 @@ def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> Iterator[str
 def _cell(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return "" if value is None else json_line(value)
+    if value is None:
+        return ""
+    return json_line(value) if isinstance(value, bool | int | float | list | dict) else str(value)  # such as a date
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,9 +7,13 @@ and the time left, both of this run: a resumed run does not count what was done 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,12 @@ class RowProgress:
     rows: int
     rows_per_second: float
     left: str
+
+
+def skip(rows: Iterator[T], count: int) -> Iterator[T]:
+    """The rows after the first `count`, which are read now: reading them is no part of the speed."""
+    deque(islice(rows, count), maxlen=0)
+    return rows
 
 
 def row_progress(

@@ -1,7 +1,13 @@
 """Reads a table with all its columns, row by row: what `text/tables.py` reads of it, and everything else that is in it.
 
-In: a .csv, .tsv, .jsonl, .txt or any other file that `text/tables.py` reads. Out: the names of its columns, and its rows in
-order. These are the rows of `read_table`, usable or not, at the same lines, so that the two can be read side by side.
+<<<<<<< HEAD
+In: a .csv, .tsv, .jsonl, .txt or any other file that `text/tables.py` reads. Out: the names of its columns, and its
+rows in order. These are the rows of `read_table`, usable or not, at the same lines, so that the two can be read side by
+side.
+=======
+In: a .csv, .tsv, .jsonl, .txt or any other file that `text/tables.py` reads. Out: the names of its columns, and its
+rows in order: those of `read_table`, usable or not, at the same lines, so that the two can be read side by side.
+>>>>>>> bulk
 
 Notable choices
 - Nothing is rejected here: of a row that cannot be parsed, the values are what could be read, perhaps none.

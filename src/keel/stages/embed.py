@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from keel.errors import Rejected, UserError
 from keel.files.folders import fingerprint
 from keel.files.growing import Source, check_growing, growing
 from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model
-from keel.inference.progress import row_progress
+from keel.inference.progress import row_progress, skip
 from keel.inference.whole_rows import scan
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
 
@@ -66,8 +65,8 @@ def embed(
         state = target.state or {"texts": 0, "width": 0, "threads": threads or torch.get_num_threads()}
         if not target.complete:
             torch.set_num_threads(threads or state["threads"])
+            rest = skip(_texts(file, data), state["texts"])
             tell = row_progress(report or (lambda update: None), count, state["texts"])
-            rest = islice(_texts(file, data), state["texts"], None)
             for group in groups(rest, lambda text: EXAMPLE_SIZE + len(text), GROUP_SIZE):
                 vectors = loaded.embed(group, pooling, numbers, normalize=normalize, prompt=prompt)
                 header = b"" if state["texts"] else _header(count, vectors)

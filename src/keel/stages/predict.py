@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from keel.files.growing import Growing, Source, check_growing, growing
 from keel.files.tables import check_kind, write_table
 from keel.inference.answer_table import AnswerTable, line_of, read_entries, to_lines
 from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model, size_of
-from keel.inference.progress import row_progress
+from keel.inference.progress import row_progress, skip
 from keel.inference.tasks import (
     SHOWN_ROWS,
     answer_groups,
@@ -124,11 +123,11 @@ def predict_file(
             table = AnswerTable(file, opened.data)
             try:
                 _answer(loaded, opened, table, target, threads, lines, say)
+                _write(table, file, target, say)
             except KeyboardInterrupt:
-                if target.state:
+                if target.state and not target.complete:
                     say(f"{target.state['rows']:,} rows are answered and kept; add --resume to continue")
                 raise
-            _write(table, file, target, say)
         state = target.state
     _say_what_is_missing(state, loaded, say)
     seconds = time.monotonic() - began
@@ -177,8 +176,8 @@ def _answer(
     if threads not in (None, state["threads"]):
         say(f"begun with {state['threads']} threads; {threads} may change the last digits of the answers")
     torch.set_num_threads(threads or state["threads"])
+    rows = skip(file.rows(), state["rows"])
     tell = row_progress(say, total, state["rows"])
-    rows = islice(file.rows(), state["rows"], None)
     for group in groups(rows, lambda row: EXAMPLE_SIZE if isinstance(row, Rejected) else size_of(row), GROUP_SIZE):
         examples = [row for row in group if not isinstance(row, Rejected)]
         found = loaded.answer_group(examples) if examples else None

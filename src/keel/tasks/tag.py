@@ -39,9 +39,8 @@ from keel.tasks._tag_scorer import EntityScorer, TagScorer
 from keel.text.conll import Sentence, read_conll
 from keel.text.labelled import LabelledData, as_text
 from keel.text.long_text import window_starts
-from keel.text.spans import Spanned, read_spans
+from keel.text.spans import Spanned, read_spans, read_word_rows, word_columns
 from keel.text.tables import OBJECTS, TABLES, Record, kind_of, read_table
-from keel.text.word_rows import read_word_rows, word_columns
 from keel.text.word_spans import word_spans
 from keel.tokenizers.special_tokens import frame
 from keel.values import Batch, ExampleFile, ObjectiveNeeds, Rows, Score, Scorer, TaskNeeds, Truncation, Window

@@ -27,8 +27,15 @@ from pathlib import Path
 
 from keel.errors import UserError
 from keel.text.blocks import PART, TextSource, Unreadable, check_regular
-from keel.text.parquet import check_parquet_column, parquet_texts
-from keel.text.records import check_column, decode, json_texts, not_utf8, table_texts
+from keel.text.records import (
+    check_column,
+    check_parquet_column,
+    decode,
+    json_texts,
+    not_utf8,
+    parquet_texts,
+    table_texts,
+)
 
 PIECE_CHARACTERS = 1 << 20
 SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")

@@ -1,4 +1,4 @@
-"""Reads texts from files of records: .jsonl, .csv, .tsv.
+"""Reads texts from files of records: .jsonl, .csv, .tsv, .parquet.
 
 In: the lines of a file. Out: (offset of the record, its text, reason to reject it) for each record; the text or the
 reason is empty.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import UserError
+from keel.files.parquet import parquet_columns, parquet_rows, parquet_size
 from keel.text.blocks import TextSource, Unreadable
 from keel.text.rows import TOO_LONG, table_rows, whole_lines
 
@@ -132,3 +133,25 @@ def check_column(path: Path, kind: str, column: str) -> None:
             f"{path}: there is no column '{column}' in its header; it has {listed(header)}"
             " (choose with --column; a number counts from 1 and means there is no header)"
         )
+
+
+def check_parquet_column(path: Path, column: str) -> None:
+    """Raises if there is no such column."""
+    names = parquet_columns(path)
+    if column not in names:
+        raise UserError(f"{path}: there is no column '{column}'; it has {listed(names)} (choose with --column)")
+
+
+def parquet_texts(source: TextSource, column: str) -> Iterator[tuple[int, str, str]]:
+    """(number of the row, its text, reason to reject it) for each row, as `records.py` gives them."""
+    path = source.path
+    size, rows = path.stat().st_size, max(1, parquet_size(path))
+    for number, row in enumerate(parquet_rows(path, [column])):
+        text = row[column]
+        source.position = size * (number + 1) // rows
+        if not isinstance(text, str):
+            yield number, "", f"not a string: column '{column}' holds a {type(text).__name__}"
+        elif UNPAIRED.search(text):
+            yield number, "", "not Unicode: half a surrogate pair"
+        else:
+            yield number, text, ""

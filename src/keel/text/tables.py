@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import Rejected, UserError, locate, near, suggest
+from keel.files.parquet import parquet_columns, parquet_rows
 from keel.in_memory import MemoryTable, Source
 from keel.text.blocks import TextSource, Unreadable, check_regular
-from keel.text.parquet import parquet_columns, parquet_rows
 from keel.text.records import UNPAIRED, json_object, listed, one_line
 from keel.text.rows import RECORD_BYTES, TOO_LONG, Line, Row, table_rows, whole_lines
 

@@ -1,4 +1,4 @@
-"""From what a caller of `keel.api` gives to what the stages take: folders, settings, files of texts and of rows.
+"""From what a caller of `keel` gives to what the stages take: folders, settings, files of texts and of rows.
 
 Texts in memory are written to a file beside the output, because a corpus reads them more than once; so are the rows of
 comparisons, whose runs may be processes of their own.

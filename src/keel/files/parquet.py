@@ -13,8 +13,6 @@ from typing import Any
 
 from keel.errors import UserError
 from keel.files.tables import need_pyarrow
-from keel.text.blocks import TextSource
-from keel.text.records import UNPAIRED, listed
 
 GROUP = 1000  # rows
 
@@ -41,28 +39,6 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[d
             yield from group.to_pylist()
     except (arrow.ArrowException, OSError) as problem:
         raise _damaged(path, problem) from None
-
-
-def check_parquet_column(path: Path, column: str) -> None:
-    """Raises if there is no such column."""
-    names = parquet_columns(path)
-    if column not in names:
-        raise UserError(f"{path}: there is no column '{column}'; it has {listed(names)} (choose with --column)")
-
-
-def parquet_texts(source: TextSource, column: str) -> Iterator[tuple[int, str, str]]:
-    """(number of the row, its text, reason to reject it) for each row, as `records.py` gives them."""
-    path = source.path
-    size, rows = path.stat().st_size, max(1, parquet_size(path))
-    for number, row in enumerate(parquet_rows(path, [column])):
-        text = row[column]
-        source.position = size * (number + 1) // rows
-        if not isinstance(text, str):
-            yield number, "", f"not a string: column '{column}' holds a {type(text).__name__}"
-        elif UNPAIRED.search(text):
-            yield number, "", "not Unicode: half a surrogate pair"
-        else:
-            yield number, text, ""
 
 
 def _open(path: Path) -> Any:

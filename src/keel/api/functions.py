@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keel.api_inputs import (
+from keel.api.inputs import (
     PathLike,
     Settings,
     column_name,
@@ -35,8 +35,8 @@ from keel.api_inputs import (
 from keel.openmp import share_cores
 
 if TYPE_CHECKING:
+    from keel.api.result import Result
     from keel.inference.model import Model
-    from keel.result import Result
 
 Callback = Callable[[dict[str, Any]], object]  # gets an entry of metrics.jsonl; one that returns False ends the run
 
@@ -59,7 +59,7 @@ def fetch(
 ) -> Result:
     """Gets a published model by its public name (extra `hub`). The only function that connects to anything."""
     share_cores()
-    from keel.result import Result
+    from keel.api.result import Result
     from keel.stages.fetch import fetch as run
 
     folder = None if out is None else os.fspath(out)
@@ -81,7 +81,7 @@ def train_tokenizer(
 ) -> Result:
     """Trains a vocabulary: kind wordpiece, byte-bpe, byte-fallback or words."""
     share_cores()
-    from keel.result import Result
+    from keel.api.result import Result
     from keel.stages.tokenizer import train
 
     target = output(out, "tokenizer", quiet)
@@ -105,7 +105,7 @@ def build_corpus(
 ) -> Result:
     """Tokenises texts once, for all later runs. More `workers` than one need the guard `if __name__ == "__main__":`."""
     share_cores()
-    from keel.result import Result
+    from keel.api.result import Result
     from keel.stages.corpus import build
 
     target = output(out, "corpus", quiet)
@@ -135,7 +135,7 @@ def pretrain(
 ) -> Result:
     """Trains a recipe on a corpus, for a time such as "45m" or a number of steps."""
     share_cores()
-    from keel.result import Result
+    from keel.api.result import Result
     from keel.stages.pretrain import pretrain as run
 
     target = output(out, recipe_name(recipe), quiet, resume)
@@ -188,7 +188,7 @@ def finetune(
     `text`, `pair`, `label` and `choices` name columns. What is None follows from the data, the model and the recipe.
     """
     share_cores()
-    from keel.result import Result
+    from keel.api.result import Result
     from keel.stages.finetune import finetune as run
 
     target = output(out, recipe_name(task), quiet, resume)
@@ -228,7 +228,7 @@ def evaluate(
 ) -> Result:
     """The metrics of a fine-tuned model on labelled data; with `out`, also the answers and a report page."""
     share_cores()
-    from keel.result import Result
+    from keel.api.result import Result
     from keel.stages.evaluate import evaluate as run
 
     columns = {"text": column_name(text), "pair": column_name(pair), "label": column_name(label), "choices": choices}
@@ -259,9 +259,9 @@ def compare(
 
     Data in memory are written to a folder beside `out`, because runs may be processes of their own."""
     share_cores()
+    from keel.api.result import Result
     from keel.comparing.lineage import compare_lineage
     from keel.comparing.tasks import LabelledTask
-    from keel.result import Result
 
     target = output(out, "comparison", quiet, resume)
     shared = tuple(overrides(settings))

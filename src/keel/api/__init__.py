@@ -1,0 +1,1 @@
+"""`import keel`: the functions, what they accept, and what they return."""
