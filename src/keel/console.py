@@ -1,7 +1,10 @@
-"""Lines for a person, on stderr.
+"""Lines for a person, on stderr or in a notebook.
 
 In: text, which may hold names and texts from anywhere. Out: the same without control characters. A terminal or log
 that has gone away never ends the work: what cannot be printed is dropped.
+
+Notable choice: IPython is used only where it is already running. rich draws in notebooks too, but needs ipywidgets for
+a line that changes.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import io
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterable
+from typing import Any
 
 
 def clean(text: object) -> str:
@@ -69,3 +74,47 @@ class Stderr(io.TextIOBase):
 
     def fileno(self) -> int:
         return self.stream.fileno()
+
+
+class NotebookLine:
+    """A line in the output of a notebook's cell that changes in place; notes are lines of their own below it."""
+
+    EVERY = 0.5  # seconds between changes
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.display = display
+        self.handle: Any = None
+        self.text = ""
+        self.at = 0.0
+
+    def show(self, text: str) -> None:
+        self.text = text
+        if self.handle is None or time.monotonic() - self.at >= self.EVERY:
+            self.flush()
+
+    def note(self, text: str) -> None:
+        self.display(_plain(text), raw=True)
+
+    def flush(self) -> None:
+        """Shows the last text, which may have come too soon after the one before."""
+        if not self.text:
+            return
+        if self.handle is None:
+            self.handle = self.display(_plain(self.text), raw=True, display_id=True)
+        else:
+            self.handle.update(_plain(self.text), raw=True)
+        self.text, self.at = "", time.monotonic()
+
+
+def notebook_line() -> NotebookLine | None:
+    """None: this process does not belong to a notebook. Jupyter, Colab and VS Code run a ZMQInteractiveShell."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    kinds = {kind.__name__ for kind in type(shell).__mro__}
+    return NotebookLine() if "ZMQInteractiveShell" in kinds else None
+
+
+def _plain(text: str) -> dict[str, str]:
+    return {"text/plain": clean(text)}

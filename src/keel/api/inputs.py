@@ -10,10 +10,11 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from keel.console import say
+from keel.console import notebook_line, say
 from keel.errors import UserError
 
 PathLike = str | os.PathLike[str]
@@ -23,7 +24,28 @@ RUNS = "runs"  # the folder of results that were given no other
 
 
 def report(quiet: bool) -> Callable[[Any], None] | None:
-    return None if quiet else lambda update: say(update) if isinstance(update, str) else None
+    """What a stage tells: lines of text, and in a notebook one line that shows how far it has got."""
+    line = None if quiet else notebook_line()
+    if line is None:
+        return None if quiet else lambda update: say(update) if isinstance(update, str) else None
+
+    def tell(update: Any) -> None:
+        if isinstance(update, str):
+            line.note(update)
+        else:
+            line.show("  ".join(_parts(update)))
+            if update.done == update.total:
+                line.flush()
+
+    return tell
+
+
+def _parts(update: Any) -> Iterator[str]:
+    """A progress value in words: `37 %`, `documents 1,234`, `tokens 5,678`."""
+    values = asdict(update)
+    done, total = values.pop("done"), values.pop("total")
+    yield f"{done / total:.0%}" if total else f"{done:,}"
+    yield from (f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in values.items())
 
 
 def recipe_name(recipe: str) -> str:

@@ -1,4 +1,4 @@
-"""Training progress on stderr: a bar on a terminal, lines at growing intervals in a log.
+"""Training progress: a bar on a terminal, a line that changes in a notebook, lines at growing intervals in a log.
 
 In: one dictionary per step (the log line's keys plus `remaining` seconds). Out: loss, tokens/s, padding, time left.
 """
@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from keel.console import Stderr, clean, say
+from keel.console import Stderr, clean, notebook_line, say
 
 
 class TrainingProgress:
@@ -20,8 +20,9 @@ class TrainingProgress:
         self.last = 0.0
         self.pause = 2.0  # seconds between lines in a log; grows to a minute
         self.bar: Progress | None = None
+        self.line = None if quiet else notebook_line()
         stderr = Stderr()
-        if not quiet and stderr.isatty():
+        if not quiet and not self.line and stderr.isatty():
             columns = (
                 BarColumn(bar_width=24),
                 TextColumn("{task.percentage:>3.0f}%"),
@@ -39,20 +40,32 @@ class TrainingProgress:
             if now - self.last > 0.25:
                 self.bar.update(self.task, completed=step["progress"], description=describe(step))
                 self.last = now
+        elif self.line:
+            self.line.show(f"{drawn(step['progress'])} {100 * step['progress']:3.0f}%  {describe(step)}")
         elif now - self.last > self.pause:
             say(f"{100 * step['progress']:5.1f}%  {describe(step)}")
             self.last, self.pause = now, min(60.0, self.pause * 1.5)
 
     def note(self, text: str) -> None:
-        """Prints a line above the bar."""
+        """Prints a line above the bar, or below the line of a notebook."""
         if self.bar:
             self.bar.console.print(clean(text), highlight=False, markup=False)
+        elif self.line:
+            self.line.note(text)
         elif not self.quiet:
             say(text)
 
     def close(self) -> None:
         if self.bar:
             self.bar.stop()
+        if self.line:
+            self.line.flush()
+
+
+def drawn(progress: float, width: int = 24) -> str:
+    """A bar of characters."""
+    done = round(width * progress)
+    return "\u2588" * done + "\u2591" * (width - done)
 
 
 def describe(step: dict[str, Any]) -> str:
