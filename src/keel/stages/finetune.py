@@ -21,6 +21,7 @@ from keel import __version__, catalog
 from keel import recipe as recipes
 from keel.console import path_argument, shell_command
 from keel.errors import UserError
+from keel.files.folders import MANIFEST, read_manifest
 from keel.finetuning.defaults import choose
 from keel.finetuning.evaluator import Evaluator
 from keel.finetuning.labelled import (
@@ -137,11 +138,19 @@ def _read(
     data = take_subset(data, recipe.training.examples)
     say_what_was_read(data, kind, say)
     count, encoder = len(data.train), loaded.learner.backbone.config
-    training, chosen = choose(recipe.training, encoder, recipe.encoder.frozen, count)
+    training, chosen = choose(recipe.training, encoder, recipe.encoder.frozen, _is_ours(loaded), count)
     recipe = recipe.model_copy(update={"task": kind.config, "data": kind.data, "training": training.for_rows(count)})
     if chosen:
         say(chosen)
     return loaded, recipe, kind, data
+
+
+def _is_ours(loaded: LoadedModel) -> bool:
+    """Whether an encoder was pretrained by Keel, or has fresh weights."""
+    if not (loaded.path / MANIFEST).is_file():
+        return not loaded.path.is_dir()
+    made_by = read_manifest(loaded.path)["made_by"]
+    return isinstance(made_by, dict) and made_by.get("keel") in ("pretrain", "untrained")
 
 
 def _restore_best(work: _Work, folder: RunFolder, best: Best, say: Say) -> None:
