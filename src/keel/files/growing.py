@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from keel.errors import UserError
 from keel.files.folders import TEMPORARY, check_absent, publish_file, read_json, sha256, write_file
@@ -34,6 +34,14 @@ PARTIAL = ".partial"
 JOURNAL, DATA = "journal.json", "data"
 FORMAT = 1
 SYNC_SECONDS = 2.0
+
+
+class _Kept(NamedTuple):
+    """What the journal says of the data. Replaced in one step, so that no signal finds it half changed."""
+
+    size: int
+    hash: Any  # of hashlib, of the data
+    state: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,16 +60,18 @@ class Growing:
         self.out, self.folder, self.data = out, folder, folder / DATA
         self._sources = {source.role: source.fingerprint for source in sources}
         journal = journal or {"bytes": 0, "state": {}, "published": None}
-        self.state: dict[str, Any] = journal["state"]
         self._published: str | None = journal["published"]  # the SHA-256 of what has the final name, or is getting it
         self.complete = self._published is not None and out.is_file() and sha256(out) == self._published
         self.discarded = False
-        self._size: int = journal["bytes"]
-        self._hash = hashlib.sha256()
+        self._kept = _Kept(journal["bytes"], hashlib.sha256(), journal["state"])
         self._file: IO[bytes] | None = None
         self._saved = time.monotonic()
         if not self.complete:
             self._open(journal.get("sha256"))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._kept.state
 
     def append(self, piece: bytes, state: dict[str, Any]) -> None:
         """Adds a piece, after which `state` holds."""
@@ -69,21 +79,21 @@ class Growing:
         rest = memoryview(piece)
         while rest:  # unbuffered, so that nothing is left to be written when the disk is full
             rest = rest[self._file.write(rest) :]
-        self._hash.update(piece)
-        self._size += len(piece)
-        self.state = state
+        hashed = self._kept.hash.copy()
+        hashed.update(piece)
+        self._kept = _Kept(self._kept.size + len(piece), hashed, state)
         if time.monotonic() - self._saved >= SYNC_SECONDS:
             self.save()
 
     def save(self) -> None:
         """Syncs the data and writes the journal."""
+        size, hashed, state = self._kept
         if self._file is not None:
-            self._file.truncate(self._size)  # half a piece, if the disk was full: the journal needs its room
+            self._file.truncate(size)  # half a piece, if the disk was full: the journal needs its room
             os.fsync(self._file.fileno())
-        entry = {"format": FORMAT, "sources": self._sources, "bytes": self._size, "sha256": self._hash.hexdigest()}
-        write_file(
-            self.folder / JOURNAL, json.dumps(entry | {"published": self._published, "state": self.state}, indent=2)
-        )
+        entry = {"format": FORMAT, "sources": self._sources, "bytes": size, "sha256": hashed.hexdigest()}
+        text = json.dumps(entry | {"published": self._published, "state": state}, indent=2)
+        write_file(self.folder / JOURNAL, text)
         self._saved = time.monotonic()
 
     def publish(self, file: Path | None = None) -> None:
@@ -116,16 +126,17 @@ class Growing:
                 path.unlink()
 
     def _open(self, expected: str | None) -> None:
-        self._file = self.data.open("r+b" if self._size else "w+b", buffering=0)
-        left = self._size
+        size, hashed, _ = self._kept
+        self._file = self.data.open("r+b" if size else "w+b", buffering=0)
+        left = size
         while left and (block := self._file.read(min(left, 1 << 20))):
-            self._hash.update(block)
+            hashed.update(block)
             left -= len(block)
-        if self._size and self._hash.hexdigest() != expected:
+        if size and hashed.hexdigest() != expected:
             self.close()
             raise UserError(f"{self.folder}: damaged (its data are not those of its {JOURNAL}); remove it, begin again")
-        self._file.truncate(self._size)
-        self._file.seek(self._size)
+        self._file.truncate(size)
+        self._file.seek(size)
 
 
 def check_growing(out: Path, resume: bool) -> None:

@@ -6,8 +6,8 @@ the columns, and one dictionary per row: the columns of the file in their order,
 Notable choices
 - A table is read again and joined with its entries row by row; the line of each row is compared, so that no answer can
   end up beside another row.
-- Of files that are no tables (.conll, SQuAD's .json, parallel texts) each entry has its place, and its text if it has
-  one, instead of a row.
+- Of files that are no tables (.conll, SQuAD's .json, parallel texts) each entry has its place instead of a row, and the
+  text before its answer, if it has one.
 - A name that the file has already gets `_predicted` at its end: the file's own columns stay as they are. The `id` of an
   answer is left out if it only repeats the line of a table.
 """
@@ -40,7 +40,7 @@ class AnswerTable:
         self._table: WholeTable | None = None
         if len(self._files) == 1 and kind_of(Path(file)) in (*TABLES, ".parquet"):
             self._table = open_whole(file, header=not _numbered(data))
-        self.columns = self._table.columns if self._table else ["where", "text"]
+        self.columns = self._table.columns if self._table else ["where"]
         self._taken = set(self.columns)
 
     def entry(self, item: Any, answer: dict[str, Any] | None) -> dict[str, Any]:
@@ -53,8 +53,10 @@ class AnswerTable:
             repeats = self._table is not None and (answer or {}).get("id") == str(line)
             entry["answer"] = {key: value for key, value in (answer or {}).items() if not (repeats and key == "id")}
         if self._table is None:
+            entry["input"] = {"where": self._place(item)}
             text = getattr(item, "text", None)
-            entry["input"] = {"where": self._place(item), **({"text": text} if isinstance(text, str) else {})}
+            if "answer" in entry and isinstance(text, str):
+                entry["answer"] = {"text": text} | entry["answer"]
         return entry
 
     def all_columns(self, answer_keys: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -33,13 +33,16 @@ from keel.learner.frozen_encoder import EncoderSettings
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
 from keel.learner.windows import batches, outputs
-from keel.machine import find_device, prepare_cpu
+from keel.machine import find_device, prepare_cpu, return_freed_memory
 from keel.tokenizers.library import LibraryTokenizer
 from keel.values import Batch, Rows, Truncation
 
 GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
 POOLINGS = ("mean", "cls", "max")
 EXAMPLE_SIZE = 1 << 10  # of an example without text
+GROUPS_AT_ONCE = 16  # computed before memory is returned
+
+T = TypeVar("T")
 
 
 class Answered(NamedTuple):
@@ -183,7 +186,7 @@ class Model:
 
     def answer_groups(self, examples: Iterable[Any]) -> Iterator[Answered]:
         """The answers group by group: examples, windows and outputs of one group are in memory at once."""
-        for group in groups(examples, size_of, GROUP_SIZE):
+        for group in in_bounded_memory(groups(examples, size_of, GROUP_SIZE)):
             yield self.answer_group(group)
 
     def answer_group(self, examples: list[Any]) -> Answered:
@@ -285,6 +288,14 @@ class Model:
         none = np.zeros(len(flat), bool)
         lengths = tuple(len(row) for row in rows)
         return Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
+
+
+def in_bounded_memory(groups: Iterable[T]) -> Iterator[T]:
+    """The groups, one by one; memory that their computation has freed is returned to the kernel now and then."""
+    for number, group in enumerate(groups, 1):
+        yield group
+        if number % GROUPS_AT_ONCE == 0:
+            return_freed_memory()
 
 
 def size_of(example: Any) -> int:

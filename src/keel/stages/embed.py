@@ -24,7 +24,7 @@ from keel.batching import groups
 from keel.errors import Rejected, UserError
 from keel.files.folders import fingerprint
 from keel.files.growing import Source, check_growing, growing
-from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model
+from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model, in_bounded_memory
 from keel.inference.progress import row_progress, skip
 from keel.inference.whole_rows import scan
 from keel.text.labelled import LabelledData, as_text, find_columns, read_examples
@@ -67,7 +67,7 @@ def embed(
             torch.set_num_threads(threads or state["threads"])
             rest = skip(_texts(file, data), state["texts"])
             tell = row_progress(report or (lambda update: None), count, state["texts"])
-            for group in groups(rest, lambda text: EXAMPLE_SIZE + len(text), GROUP_SIZE):
+            for group in in_bounded_memory(groups(rest, lambda text: EXAMPLE_SIZE + len(text), GROUP_SIZE)):
                 vectors = loaded.embed(group, pooling, numbers, normalize=normalize, prompt=prompt)
                 header = b"" if state["texts"] else _header(count, vectors)
                 state = state | {"texts": state["texts"] + len(vectors), "width": vectors.shape[1]}

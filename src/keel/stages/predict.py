@@ -28,7 +28,7 @@ from keel.files.folders import fingerprint
 from keel.files.growing import Growing, Source, check_growing, growing
 from keel.files.tables import check_kind, write_table
 from keel.inference.answer_table import AnswerTable, line_of, read_entries, to_lines
-from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model, size_of
+from keel.inference.model import EXAMPLE_SIZE, GROUP_SIZE, Model, in_bounded_memory, size_of
 from keel.inference.progress import row_progress, skip
 from keel.inference.tasks import (
     SHOWN_ROWS,
@@ -178,7 +178,8 @@ def _answer(
     torch.set_num_threads(threads or state["threads"])
     rows = skip(file.rows(), state["rows"])
     tell = row_progress(say, total, state["rows"])
-    for group in groups(rows, lambda row: EXAMPLE_SIZE if isinstance(row, Rejected) else size_of(row), GROUP_SIZE):
+    planned = groups(rows, lambda row: EXAMPLE_SIZE if isinstance(row, Rejected) else size_of(row), GROUP_SIZE)
+    for group in in_bounded_memory(planned):
         examples = [row for row in group if not isinstance(row, Rejected)]
         found = loaded.answer_group(examples) if examples else None
         answers = iter(found.answers if found else ())
