@@ -91,6 +91,7 @@ def given(finished_run: Path, corpus_path: Path, text_file: Path, labelled: Call
         "demo/tasks/package/train.jsonl": json_lines(1),
         "demo/tasks/package/dev.jsonl": json_lines(2),
         "sentences.txt": lines("今天天气很好。", "我们去公园吧。"),
+        "reviews.csv": lines("id,sentence", "1,the old captain watches the keel", "2,a young sailor watches the mast"),
         "questions.txt": lines("Paris is the [MASK] of France.", "The [MASK] is calm."),
         "all-MiniLM-L6-v2": copy(published),
     }
