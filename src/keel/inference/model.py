@@ -40,7 +40,7 @@ from keel.values import Batch, Rows, Truncation
 GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
 POOLINGS = ("mean", "cls", "max")
 EXAMPLE_SIZE = 1 << 10  # of an example without text
-GROUPS_AT_ONCE = 16  # computed before memory is returned
+GROUPS_AT_ONCE = 4  # computed before memory is returned; each may leave as many holes as it has tensors
 
 T = TypeVar("T")
 
