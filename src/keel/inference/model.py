@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,20 +26,22 @@ from keel.configs import brief
 from keel.errors import UserError, separate, suggest
 from keel.files.folders import check_free, write_folder
 from keel.hugging_face.folder import load_model, save_model
-from keel.hugging_face.sentence_encoder import copy_sentence_encoder, read_sentence_encoder
+from keel.hugging_face.sentence_encoder import SentenceEncoder, copy_sentence_encoder, read_sentence_encoder
 from keel.in_memory import as_source, is_table
 from keel.inference.generate import generate
+from keel.inference.work import Work, run
 from keel.interfaces import Task
 from keel.learner.frozen_encoder import EncoderSettings
 from keel.learner.learner import Learner
 from keel.learner.task_setup import TaskSetup
-from keel.learner.windows import batches, outputs
+from keel.learner.windows import output
 from keel.machine import find_device, prepare_cpu, return_freed_memory
 from keel.tokenizers.library import LibraryTokenizer
 from keel.values import Batch, Rows, Truncation
 
 GROUP_SIZE = 1 << 21  # characters of the examples that are computed together: about 2,000 short texts
 POOLINGS = ("mean", "cls", "max")
+MASK_SIZE = 8  # of a [MASK] in a batch, in tokens: the product with the vocabulary, and its memory
 EXAMPLE_SIZE = 1 << 10  # of an example without text
 GROUPS_AT_ONCE = 4  # computed before memory is returned; each may leave as many holes as it has tensors
 
@@ -113,26 +116,38 @@ class Model:
 
     def fill(self, text: str, top: int = 5) -> list[list[dict[str, Any]]]:
         """One ranked list of predictions per [MASK]."""
+        return run(self.fill_work([text], top))[0]
+
+    def fill_work(self, texts: Sequence[str], top: int = 5) -> Work[list[list[list[dict[str, Any]]]]]:
+        """The same for several texts, as work."""
         if "masked_lm" not in self.learner.objectives:
             raise UserError(f"{self.path}: this model has no masked-language-model head, so it cannot fill blanks")
-        own = self.tokenizer.token(self.tokenizer.mask)
-        ids, _ = self.tokenizer.encode_with_offsets(self.tokenizer.with_masks(text))
-        row = self._framed(np.asarray(ids), text)
-        places = np.flatnonzero(row == self.tokenizer.mask)
-        if not len(places):
-            raise UserError(f"there is no {own} in the text: {_short(text)}")
-        targets = {"masked_lm.places": places}
-        batch = self.learner.batch(self._rows([row]), self.tokenizer, targets, self.device)
+        rows = []
+        for text in texts:
+            ids, _ = self.tokenizer.encode_with_offsets(self.tokenizer.with_masks(text))
+            rows.append(self._framed(np.asarray(ids), text))
+            if self.tokenizer.mask not in ids:
+                raise UserError(f"there is no {self.tokenizer.token(self.tokenizer.mask)} in the text: {_short(text)}")
+        sizes = [len(row) + MASK_SIZE * int((row == self.tokenizer.mask).sum()) for row in rows]
+        return Work((id(self), "fill", top), rows, sizes, lambda batch: self._fill(batch, top), list)
+
+    def _fill(self, rows: list[np.ndarray], top: int) -> list[list[list[dict[str, Any]]]]:
+        batch, order = self._batch(rows, lambda flat: {"masked_lm.places": np.flatnonzero(flat == self.tokenizer.mask)})
         with torch.inference_mode():
             logits = self.learner.objectives["masked_lm"].predict(self.learner.encoder(), batch)
-            chances = logits[:, : self.tokenizer.size].softmax(-1)
-        best = chances.topk(min(top, chances.shape[-1]))
-        return [
-            [
-                {"token": self.tokenizer.shown(int(i)).strip(), "id": int(i), "probability": float(p)}
-                for p, i in zip(row_p, row_i, strict=True)
+            best = logits[:, : self.tokenizer.size].softmax(-1).topk(min(top, self.tokenizer.size))
+        ranked = iter(zip(best.values.tolist(), best.indices.tolist(), strict=True))
+        filled: list[Any] = [None] * len(rows)
+        for row in order:
+            filled[row] = [
+                self._predictions(*next(ranked)) for _ in range(int((rows[row] == self.tokenizer.mask).sum()))
             ]
-            for row_p, row_i in zip(best.values, best.indices, strict=True)
+        return filled
+
+    def _predictions(self, chances: list[float], ids: list[int]) -> list[dict[str, Any]]:
+        return [
+            {"token": self.tokenizer.shown(id).strip(), "id": id, "probability": chance}
+            for chance, id in zip(chances, ids, strict=True)
         ]
 
     def predict(self, inputs: Any) -> list[dict[str, Any]]:
@@ -191,10 +206,19 @@ class Model:
 
     def answer_group(self, examples: list[Any]) -> Answered:
         """The answers for examples that fit into memory together."""
+        return run(self.answer_work(examples))
+
+    def answer_work(self, examples: list[Any]) -> Work[Answered]:
+        """The same as work."""
         task = self.need_task()
         windows, truncation = task.windows(examples, self.tokenizer)
-        answers = task.answer(examples, windows, outputs(self.learner, windows, self.tokenizer, self.device))
-        return Answered(examples, answers, truncation)
+        return Work(
+            (id(self), "answer"),
+            windows,
+            [len(window.ids) for window in windows],
+            lambda batch: output(self.learner, batch, self.tokenizer, self.device),
+            lambda outputs: Answered(examples, task.answer(examples, windows, outputs), truncation),
+        )
 
     def generate(self, text: str = "", **options: Any) -> list[dict[str, Any]]:
         """Texts that continue this one; the options are those of `keel.inference.generate.generate`."""
@@ -202,13 +226,11 @@ class Model:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
-        return self._encode(texts)
+        return run(self._vector_work(self.frame(texts), (-1,), None, list))
 
     def batch(self, texts: Sequence[str]) -> tuple[Batch, list[int]]:
         """The texts as an input of `module.backbone`, and which text is in which row: rows are sorted by length."""
-        rows = self._frame_all(texts)
-        order = sorted(range(len(rows)), key=lambda number: -len(rows[number]))
-        return self.learner.batch(self._rows([rows[n] for n in order]), self.tokenizer, device=self.device), order
+        return self._batch(self.frame(texts))
 
     def embed(
         self,
@@ -218,13 +240,28 @@ class Model:
         *,
         normalize: bool | None = None,
         prompt: str | None = None,
+        truncate: bool = False,
     ) -> np.ndarray:
         """(texts, width): one vector per text, averaged over `layers`, where 0 is the embeddings and -1 the last layer.
 
         `pooling`: mean over the tokens, cls, or max; `normalize`: to length 1; `prompt`: the name of a text of the
         model's that is put before each text. None: as a sentence-transformers folder says, else the mean, as it is.
+        `truncate`: cut texts that are longer than the model's positions, which is an error otherwise.
         """
-        encoder = read_sentence_encoder(self.path)
+        return run(self.embed_work(texts, pooling, layers, normalize=normalize, prompt=prompt, truncate=truncate))
+
+    def embed_work(
+        self,
+        texts: Sequence[str],
+        pooling: str | None = None,
+        layers: Sequence[int] = (-1,),
+        *,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+        truncate: bool = False,
+    ) -> Work[np.ndarray]:
+        """The same as work."""
+        encoder = self.sentence_encoder
         pooling = encoder.pooling if pooling is None else pooling
         if pooling not in POOLINGS:
             raise UserError(f"unknown pooling '{pooling}'; choose {', '.join(POOLINGS)}")
@@ -233,38 +270,46 @@ class Model:
             raise UserError(f"{self.path}: there is no prompt '{name}'.{suggest(name, encoder.prompts)}")
         if name is not None and not isinstance(texts, str):
             texts = [encoder.prompts[name] + text for text in texts]
-        vectors = self._encode(texts, layers, pooling)
-        if not vectors:
-            return np.zeros((0, self.learner.backbone.width), np.float32)
-        found = np.stack(vectors)
-        if encoder.normalize if normalize is None else normalize:
-            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return found
+        unit = encoder.normalize if normalize is None else normalize
 
-    def _encode(
-        self, texts: Sequence[str], layers: Sequence[int] = (-1,), pooling: str | None = None
-    ) -> list[np.ndarray]:
-        """The token vectors of each text, or its pooled vector; pooled batch by batch, to save memory."""
-        rows = self._frame_all(texts)
+        def finish(vectors: list[np.ndarray]) -> np.ndarray:
+            found = np.stack(vectors) if vectors else np.zeros((0, self.learner.backbone.width), np.float32)
+            if unit:
+                found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+            return found
+
+        return self._vector_work(self.frame(texts, truncate), tuple(layers), pooling, finish)
+
+    @cached_property
+    def sentence_encoder(self) -> SentenceEncoder:
+        """How the folder says that a vector per text is made."""
+        return read_sentence_encoder(self.path)
+
+    def _vector_work(
+        self, rows: list[np.ndarray], layers: tuple[int, ...], pooling: str | None, finish: Callable[[list[Any]], T]
+    ) -> Work[T]:
+        """The token vectors of each row, or its pooled vector; pooled batch by batch, to save memory."""
         count = self.learner.backbone.config.layers
         if any(not -count - 1 <= layer <= count for layer in layers):
             raise UserError(f"layers {list(layers)}: this model has 0 (embeddings) to {count}")
-        answers: list[np.ndarray] = [np.zeros(0)] * len(rows)
-        with torch.inference_mode():
-            for group in batches([len(row) for row in rows]):
-                group_rows = self._rows([rows[i] for i in group])
-                batch = self.learner.batch(group_rows, self.tokenizer, device=self.device)
-                found = self.learner.backbone(batch, all_layers=tuple(layers) != (-1,))
-                mixed = torch.stack([found.layers[n] for n in layers]).mean(0) if found.layers else found.vectors
-                if pooling == "cls":
-                    parts = list(self.learner.backbone.row_vectors(mixed, batch).cpu().numpy())
-                else:
-                    parts = np.split(mixed.cpu().numpy(), np.cumsum(batch.lengths)[:-1])
-                for i, part in zip(group, parts, strict=True):
-                    answers[i] = part.mean(0) if pooling == "mean" else part.max(0) if pooling == "max" else part
-        return answers
+        key = (id(self), "vectors", layers, pooling)
+        return Work(key, rows, list(map(len, rows)), lambda batch: self._vectors(batch, layers, pooling), finish)
 
-    def _frame_all(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def _vectors(self, rows: list[np.ndarray], layers: tuple[int, ...], pooling: str | None) -> list[np.ndarray]:
+        batch, order = self._batch(rows)
+        with torch.inference_mode():
+            found = self.learner.backbone(batch, all_layers=layers != (-1,))
+            mixed = torch.stack([found.layers[n] for n in layers]).mean(0) if found.layers else found.vectors
+            if pooling == "cls":
+                parts = list(self.learner.backbone.row_vectors(mixed, batch).cpu().numpy())
+            else:
+                parts = np.split(mixed.cpu().numpy(), np.cumsum(batch.lengths)[:-1])
+        vectors: list[np.ndarray] = [np.zeros(0)] * len(rows)
+        for row, part in zip(order, parts, strict=True):
+            vectors[row] = part.mean(0) if pooling == "mean" else part.max(0) if pooling == "max" else part
+        return vectors
+
+    def frame(self, texts: Sequence[str], truncate: bool = False) -> list[np.ndarray]:
         """The ids of each text, with [CLS] and [SEP]."""
         if isinstance(texts, str):
             raise UserError("a list of texts is needed; write [text] for one")
@@ -272,7 +317,9 @@ class Model:
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
                 raise UserError(f"text {number}: {brief(text)} is not a text")
-        return [self._framed(ids, text) for ids, text in zip(self.tokenizer.encode(texts), texts, strict=True)]
+        room = self.learner.backbone.max_length - 2 if truncate else None
+        ids = self.tokenizer.encode(texts)
+        return [self._framed(row[:room], text) for row, text in zip(ids, texts, strict=True)]
 
     def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:
         row = np.concatenate([[self.tokenizer.cls], ids, [self.tokenizer.sep]]).astype(np.int64)
@@ -283,11 +330,16 @@ class Model:
             )
         return row
 
-    def _rows(self, rows: list[np.ndarray]) -> Rows:
-        flat = np.concatenate(rows)
+    def _batch(
+        self, rows: list[np.ndarray], targets: Callable[[np.ndarray], dict[str, Any]] = lambda flat: {}
+    ) -> tuple[Batch, list[int]]:
+        """The rows as a flat batch, longest first, and which row is where."""
+        order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+        flat = np.concatenate([rows[row] for row in order])
         none = np.zeros(len(flat), bool)
-        lengths = tuple(len(row) for row in rows)
-        return Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
+        lengths = tuple(len(rows[row]) for row in order)
+        packed = Rows(flat, lengths, np.zeros_like(flat), none, none, np.zeros(len(rows), np.uint64))
+        return self.learner.batch(packed, self.tokenizer, targets(flat), self.device), order
 
 
 def in_bounded_memory(groups: Iterable[T]) -> Iterator[T]:

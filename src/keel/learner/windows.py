@@ -24,7 +24,7 @@ BATCH_TOKENS = 4096
 
 def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
     """Rows, longest first."""
-    order = sorted(range(len(windows)), key=lambda i: -len(windows[i].ids))
+    order = by_length(windows)
     chosen = [windows[i] for i in order]
     ids = np.concatenate([w.ids for w in chosen])
     return Rows(
@@ -39,6 +39,11 @@ def to_rows(windows: Sequence[Window], keys: np.ndarray | None = None) -> Rows:
     )
 
 
+def by_length(windows: Sequence[Window]) -> list[int]:
+    """The order of the rows: the windows' indices, longest first."""
+    return sorted(range(len(windows)), key=lambda i: -len(windows[i].ids))
+
+
 def _stack(answers: list[np.ndarray]) -> np.ndarray:
     """Stacks answers; lists of different length are padded with -1."""
     if answers[0].ndim != 1 or len({len(answer) for answer in answers}) == 1:
@@ -49,7 +54,6 @@ def _stack(answers: list[np.ndarray]) -> np.ndarray:
     return table
 
 
-@torch.no_grad()
 def outputs(
     learner: Learner,
     windows: Sequence[Window],
@@ -57,17 +61,29 @@ def outputs(
     device: torch.device | str = "cpu",
 ) -> list[np.ndarray]:
     """The predictions of the learner's only objective for each window: one vector, or `<name>.counts` of them."""
-    learner.eval()
-    (objective,) = learner.objectives.values()
     results: list[Any] = [None] * len(windows)
     for group in batches([len(w.ids) for w in windows]):
-        batch = learner.prepare(to_rows([windows[i] for i in group]), tokenizer, device)  # the group is sorted already
-        predicted = objective.predict(learner.encoder(), batch).float().cpu().numpy()
-        counts = batch.targets.get(f"{objective.name}.counts")
-        parts = predicted if counts is None else np.split(predicted, np.cumsum(counts)[:-1])
-        for i, part in zip(group, parts, strict=True):
+        for i, part in zip(group, output(learner, [windows[i] for i in group], tokenizer, device), strict=True):
             results[i] = part
     return results
+
+
+@torch.no_grad()
+def output(
+    learner: Learner, windows: Sequence[Window], tokenizer: Tokenizer, device: torch.device | str = "cpu"
+) -> list[np.ndarray]:
+    """The same in one batch."""
+    learner.eval()
+    (objective,) = learner.objectives.values()
+    order = by_length(windows)
+    batch = learner.prepare(to_rows(windows), tokenizer, device)
+    predicted = objective.predict(learner.encoder(), batch).float().cpu().numpy()
+    counts = batch.targets.get(f"{objective.name}.counts")
+    parts = predicted if counts is None else np.split(predicted, np.cumsum(counts)[:-1])
+    found: list[Any] = [None] * len(windows)
+    for i, part in zip(order, parts, strict=True):
+        found[i] = part
+    return found
 
 
 def batches(lengths: Sequence[int], tokens: int = BATCH_TOKENS) -> Iterator[list[int]]:
