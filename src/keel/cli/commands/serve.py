@@ -1,0 +1,110 @@
+"""`keel serve`: models behind HTTP, and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keel.cli import common
+from keel.errors import UserError
+
+ModelFolders = Annotated[
+    list[str], typer.Argument(metavar="MODEL", help="Model folders, or NAME=FOLDER to give them other names.")
+]
+
+
+def option(name: str, help: str, metavar: str = "N", **more: object) -> object:
+    """An option that can be set by the environment too: `--max-queue` by KEEL_MAX_QUEUE."""
+    variable = "KEEL_" + name.removeprefix("--").replace("-", "_").upper()
+    return typer.Option(name, help=help, metavar=metavar, envvar=variable, show_envvar=False, **more)  # type: ignore[arg-type]
+
+
+def serve(
+    models: ModelFolders,
+    host: Annotated[str, option("--host", "Address to listen on; 0.0.0.0: all networks.", "ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "Port; 0: a free one.", "PORT")] = 8080,
+    api_key: Annotated[str | None, option("--api-key", "Every route but /health needs this key.", "KEY")] = None,
+    workers: Annotated[int, option("--workers", "Processes; they share the memory of the weights.", min=1)] = 1,
+    threads: Annotated[int | None, option("--threads", "CPU threads of each worker.", min=1)] = None,
+    runs: Annotated[str | None, option("--runs", "Show the training runs below this folder.", "DIR")] = None,
+    max_batch_tokens: Annotated[int, option("--max-batch-tokens", "Tokens computed together.", min=1)] = 4096,
+    max_wait_ms: Annotated[float, option("--max-wait-ms", "Wait this long for a batch to fill.", min=0)] = 0.0,
+    max_queue: Annotated[int, option("--max-queue", "Requests at once; more get 429.", min=1)] = 512,
+    max_texts: Annotated[int, option("--max-texts", "Texts in a request.", min=1)] = 1024,
+    max_characters: Annotated[int, option("--max-characters", "Characters in a request.", min=1)] = 1 << 19,
+    max_body: Annotated[int, option("--max-body", "Bytes of a request's body.", min=1)] = 4 << 20,
+    timeout: Annotated[float, option("--timeout", "Seconds for an answer.", "S", min=0.001)] = 60.0,
+    header_timeout: Annotated[float, option("--header-timeout", "Seconds for header lines.", "S", min=0.1)] = 10.0,
+    body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1)] = 30.0,
+    drain: Annotated[float, option("--drain", "Seconds for open requests at the end.", "S", min=1)] = 25.0,
+    cors: Annotated[list[str] | None, option("--cors", "Let pages of this origin ask; repeatable.", "ORIGIN")] = None,
+    log_texts: Annotated[bool, typer.Option("--log-texts", envvar="KEEL_LOG_TEXTS", help="Log the texts too.")] = False,
+    device: common.Device = "auto",
+    allow_pickle: common.AllowPickle = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="KEEL_QUIET", help="Log no requests.")] = False,
+) -> None:
+    """Answers over HTTP, and shows a page in the browser. The answers are those of keel predict, embed and fill. Every
+    option can be set by the environment: --max-queue by KEEL_MAX_QUEUE."""
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"keel serve needs {error.name}: pip install 'keel-nlp[serve]'") from None
+    from keel.serving.settings import Settings
+
+    settings = Settings(
+        host=host,
+        port=port,
+        api_key=api_key,
+        workers=workers,
+        threads=threads,
+        device=device,
+        allow_pickle=allow_pickle,
+        max_batch_tokens=max_batch_tokens,
+        max_wait_ms=max_wait_ms,
+        max_queue=max_queue,
+        max_body=max_body,
+        max_texts=max_texts,
+        max_characters=max_characters,
+        header_timeout=header_timeout,
+        body_timeout=body_timeout,
+        timeout=timeout,
+        drain=drain,
+        cors=tuple(cors or ()),
+        runs=Path(runs) if runs else None,
+        log_texts=log_texts,
+        quiet=quiet,
+    )
+    settings.check()
+    common.use_threads(threads)
+    _serve(models, settings)
+
+
+def _serve(folders: list[str], settings: object) -> None:
+    from keel.serving.models import load_models, parse_models
+    from keel.serving.server import address, listen, serve
+    from keel.serving.settings import Settings
+
+    assert isinstance(settings, Settings)
+    named = parse_models(folders)
+    listening = listen(settings.host, settings.port)
+    models = load_models(named, settings.device, settings.allow_pickle)
+    for one in models:
+        typer.echo(f"{one.name}: {', '.join(one.abilities)}")
+    typer.echo(f"serving on {address(listening)} (Ctrl-C stops)")
+    serve(models, settings, listening)
+
+
+COMMAND = common.Command(
+    serve,
+    help="Serve models over HTTP, with a page.",
+    order=150,
+    examples=[
+        "keel serve my-classifier",
+        "keel serve reviews=my-classifier encoder=my-model --port 9000",
+        "keel serve my-model --host 0.0.0.0 --api-key $(openssl rand -hex 16) --workers 2",
+    ],
+)

@@ -1,0 +1,159 @@
+"""Keel's own routes: `/v1/predict`, `/v1/fill`, `/v1/embed`, `/v1/translate`, `/v1/generate`, `/v1/tokens`.
+
+In: texts and options, with the names that the Python API has. Out: what `Model.predict`, `fill`, `embed`, ... return.
+`model` may be left out: the first model that can do it answers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keel.inference.work import Work
+from keel.serving.models import ServedModel
+from keel.serving.service import Service, respond
+
+Name = Annotated[str | None, Field(description="The model's name; default: the first that can do it.")]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    model: Name = None
+
+
+class PredictBody(Body):
+    inputs: list[str | list[str | list[str]]] = Field(
+        description="Each a text; a list of two texts for pairs; [question, text] for answers; [text, [choices]]."
+    )
+
+
+class FillBody(Body):
+    texts: list[str] = Field(description="Texts with [MASK].")
+    top: int = Field(5, ge=1, le=1000, description="Predictions for each [MASK].")
+
+
+class EmbedBody(Body):
+    texts: list[str]
+    pooling: Literal["mean", "cls", "max"] | None = None
+    layers: list[int] = Field(default_factory=lambda: [-1], min_length=1, max_length=200)
+    normalize: bool | None = None
+    prompt: str | None = None
+    truncate: bool = False
+
+
+class TranslateBody(Body):
+    texts: list[str]
+    attention: bool = Field(False, description="Also the cross-attention, for a single text.")
+
+
+class GenerateBody(Body):
+    text: str = ""
+    tokens: int = Field(60, ge=1, le=2048)
+    samples: int = Field(1, ge=1, le=16)
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = Field(1, ge=0, lt=1 << 63)
+
+
+class TokensBody(Body):
+    texts: list[str]
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["Keel"])
+    models = service.models
+
+    @routes.post("/predict")
+    async def predict(body: PredictBody, request: Request) -> Response:
+        served = models.find(body.model, "predict")
+        model = served.model
+
+        def make() -> Work[Any]:
+            return model.answer_work([model.example(given, number) for number, given in enumerate(body.inputs, 1)])
+
+        answered = await service.answer(request, flat(body.inputs), make)
+        return respond({"model": served.name, "answers": answered.answers, **_lost(answered.truncation)})
+
+    @routes.post("/fill")
+    async def fill(body: FillBody, request: Request) -> Response:
+        served = models.find(body.model, "fill")
+        filled = await service.answer(request, body.texts, lambda: served.model.fill_work(body.texts, body.top))
+        results = [{"text": text, "masks": masks} for text, masks in zip(body.texts, filled, strict=True)]
+        return respond({"model": served.name, "results": results})
+
+    @routes.post("/embed")
+    async def embed(body: EmbedBody, request: Request) -> Response:
+        served = models.find(body.model, "embed")
+        options = {"normalize": body.normalize, "prompt": body.prompt, "truncate": body.truncate}
+        vectors = await service.answer(
+            request,
+            body.texts,
+            lambda: served.model.embed_work(body.texts, body.pooling, body.layers, **options),
+        )
+        return respond({"model": served.name, "vectors": vectors})
+
+    @routes.post("/generate")
+    async def generate(body: GenerateBody, request: Request) -> Response:
+        served = models.find(body.model, "generate")
+        options = body.model_dump(exclude={"model", "text"})
+        found = await service.answer(
+            request, [body.text], lambda: alone(served, "generate", lambda: served.model.generate(body.text, **options))
+        )
+        return respond({"model": served.name, "texts": found})
+
+    @routes.post("/tokens")
+    async def tokens(body: TokensBody, request: Request) -> Response:
+        served = models.find(body.model)
+        found = await service.answer(request, body.texts, lambda: done([_pieces(served, text) for text in body.texts]))
+        return respond({"model": served.name, "texts": found})
+
+    return routes
+
+
+def flat(given: Any) -> list[str]:
+    """All texts of nested inputs."""
+    return [given] if isinstance(given, str) else [text for part in given for text in flat(part)]
+
+
+def alone(served: ServedModel, what: str, compute: Any, size: int = 1) -> Work[Any]:
+    """A work that is computed by itself."""
+    return Work((id(served.model), what, id(compute)), [None], [size], lambda rows: [compute()], lambda out: out[0])
+
+
+def done(value: Any) -> Work[Any]:
+    """A work that needs no model."""
+    return Work("", [], [], list, lambda outputs: value)
+
+
+def _lost(truncation: Any) -> dict[str, Any]:
+    """Nothing is truncated silently."""
+    if not truncation.truncated_texts:
+        return {}
+    return {"truncated_texts": truncation.truncated_texts, "truncated_tokens": truncation.truncated_tokens}
+
+
+def _pieces(served: ServedModel, text: str) -> dict[str, Any]:
+    """The tokens of a text: pieces, ids, character offsets, and which begin a word."""
+    import numpy as np
+
+    tokenizer = served.model.tokenizer
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    starts = tokenizer.word_starts([np.asarray(ids, np.int32)])[0] if ids else []
+    return {
+        "text": text,
+        "tokens": [
+            {
+                "text": tokenizer.shown(id) if id < tokenizer.size else tokenizer.token(id),
+                "id": id,
+                "start": start,
+                "end": end,
+                "word_start": bool(word),
+            }
+            for id, (start, end), word in zip(ids, offsets, starts, strict=True)
+        ],
+    }

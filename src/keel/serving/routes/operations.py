@@ -1,0 +1,33 @@
+"""For those who run the server: `/health` (it lives), `/health/ready` (it takes requests), `/metrics`, `/v1/models`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from keel.serving.service import Service, respond
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(tags=["Operations"])
+
+    @routes.get("/health")
+    async def health() -> Response:
+        healthy = service.batcher.healthy
+        return respond({"status": "ok" if healthy else "failing"}, 200 if healthy else 503)
+
+    @routes.get("/health/ready")
+    async def ready() -> Response:
+        return respond({"ready": service.ready}, 200 if service.ready else 503)
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @routes.get("/v1/models")
+    async def models() -> Response:
+        described = [one.describe() for one in service.models]
+        listed = [{"id": one["name"], "object": "model", "created": 0, "owned_by": "keel", **one} for one in described]
+        return respond({"object": "list", "data": listed})
+
+    return routes
