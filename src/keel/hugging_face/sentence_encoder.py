@@ -24,6 +24,7 @@ class SentenceEncoder:
     pooling: str = "mean"
     normalize: bool = False  # vectors have length 1
     prompts: dict[str, str] = field(default_factory=dict)  # texts to put before a query, a passage, ...
+    pooled: bool = False  # whether the folder says that it makes one vector per text
     default_prompt: str | None = None  # the name of the one that is used unless another is given
 
 
@@ -41,7 +42,8 @@ def read_sentence_encoder(folder: Path) -> SentenceEncoder:
             normalize = True
         elif kind != "Transformer":
             raise UserError(f"{modules}: the step {brief(kind)} is not supported, so its vectors cannot be computed")
-    return SentenceEncoder(pooling, normalize, *_prompts(files))
+    prompts, default = _prompts(files)
+    return SentenceEncoder(pooling, normalize, prompts, True, default)
 
 
 def copy_sentence_encoder(source: Path, target: Path) -> None:

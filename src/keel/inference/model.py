@@ -24,6 +24,7 @@ import torch
 from keel.batching import groups
 from keel.configs import brief
 from keel.errors import UserError, separate, suggest
+from keel.explain.explain import explain
 from keel.files.folders import check_free, write_folder
 from keel.hugging_face.folder import load_model, save_model
 from keel.hugging_face.sentence_encoder import SentenceEncoder, copy_sentence_encoder, read_sentence_encoder
@@ -54,6 +55,10 @@ class Answered(NamedTuple):
     examples: list[Any]
     answers: list[dict[str, Any]]
     truncation: Truncation
+
+
+class TooLong(UserError):
+    """A text has more tokens than the model reads."""
 
 
 class Model:
@@ -224,9 +229,21 @@ class Model:
         """Texts that continue this one; the options are those of `keel.inference.generate.generate`."""
         return generate(self, text, **options)
 
+    def explain(self, text: str, pair: Any = None, method: str = "attention", **options: Any) -> Any:
+        """What the model computes for a text: `attention`, `heads`, `layers` or `attribution` (`keel.explain.explain`).
+
+        The value has `as_json()`; the options are those of the method."""
+        return explain(self, text, pair, method, **options)
+
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """One (tokens, width) array per text, [CLS] and [SEP] included."""
-        return run(self._vector_work(self.frame(texts), (-1,), None, list))
+        return run(self.encode_work(texts))
+
+    def encode_work(
+        self, texts: Sequence[str], *, prompt: str | None = None, truncate: bool = False
+    ) -> Work[list[np.ndarray]]:
+        """The same as work; `prompt` and `truncate` as in `embed`."""
+        return self._vector_work(self.frame(self._prompted(texts, prompt), truncate), (-1,), None, list)
 
     def batch(self, texts: Sequence[str]) -> tuple[Batch, list[int]]:
         """The texts as an input of `module.backbone`, and which text is in which row: rows are sorted by length."""
@@ -265,11 +282,7 @@ class Model:
         pooling = encoder.pooling if pooling is None else pooling
         if pooling not in POOLINGS:
             raise UserError(f"unknown pooling '{pooling}'; choose {', '.join(POOLINGS)}")
-        name = encoder.default_prompt if prompt is None else prompt
-        if name is not None and name not in encoder.prompts:
-            raise UserError(f"{self.path}: there is no prompt '{name}'.{suggest(name, encoder.prompts)}")
-        if name is not None and not isinstance(texts, str):
-            texts = [encoder.prompts[name] + text for text in texts]
+        texts = self._prompted(texts, encoder.default_prompt if prompt is None else prompt)
         unit = encoder.normalize if normalize is None else normalize
 
         def finish(vectors: list[np.ndarray]) -> np.ndarray:
@@ -284,6 +297,15 @@ class Model:
     def sentence_encoder(self) -> SentenceEncoder:
         """How the folder says that a vector per text is made."""
         return read_sentence_encoder(self.path)
+
+    def _prompted(self, texts: Sequence[str], name: str | None) -> Sequence[str]:
+        """The texts with one of the model's prompts before each."""
+        if name is None or isinstance(texts, str):
+            return texts
+        prompts = self.sentence_encoder.prompts
+        if name not in prompts:
+            raise UserError(f"{self.path}: there is no prompt '{name}'.{suggest(name, prompts)}")
+        return [prompts[name] + text for text in texts]
 
     def _vector_work(
         self, rows: list[np.ndarray], layers: tuple[int, ...], pooling: str | None, finish: Callable[[list[Any]], T]
@@ -325,7 +347,7 @@ class Model:
         row = np.concatenate([[self.tokenizer.cls], ids, [self.tokenizer.sep]]).astype(np.int64)
         longest = self.learner.backbone.max_length
         if len(row) > longest:
-            raise UserError(
+            raise TooLong(
                 f"a text of {len(row)} tokens is longer than this model's {longest} positions: {_short(text)}"
             )
         return row

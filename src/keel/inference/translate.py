@@ -17,6 +17,7 @@ import torch
 from keel.errors import UserError
 from keel.inference.model import Model
 from keel.inference.tasks import describe_truncation
+from keel.inference.work import Work
 from keel.learner.windows import to_rows
 from keel.tasks.translate import MOST_PENALTY, TranslateObjective
 from keel.values import Truncation, Window
@@ -59,11 +60,26 @@ def translate_groups(
             for group in model.answer_groups(given):
                 answers += group.answers
                 total += group.truncation
-            found = iter(answers)
-            yield [next(found) if text.strip() else {"translation": "", "score": 0.0} for text in texts]
+            yield _with_blanks(texts, answers)
     finally:
         if total.truncated_texts and report:
             report(describe_truncation(total, task.data))
+
+
+def translate_work(model: Model, texts: Sequence[str]) -> Work[list[dict[str, Any]]]:
+    """The translations of some texts as work."""
+    task = model.need_task()
+    work = model.answer_work([task.example(text) for text in texts if text.strip()])
+
+    def finish(outputs: list[Any]) -> list[dict[str, Any]]:
+        return _with_blanks(texts, work.finish(outputs).answers)
+
+    return Work(work.key, work.rows, work.sizes, work.compute, finish)
+
+
+def _with_blanks(texts: Sequence[str], answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = iter(answers)
+    return [next(found) if text.strip() else {"translation": "", "score": 0.0} for text in texts]
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from keel.errors import UserError
 from keel.serving.batcher import Overloaded
 from keel.serving.errors import ClientGone, body_of, headers_of, status_of
 from keel.serving.gate import Gate
+from keel.serving.routes import hugging_face, openai, operations, page, runs, tei
 from keel.serving.routes import keel as keel_routes
-from keel.serving.routes import operations, page, runs
 from keel.serving.service import Service, respond
 
 EXPECTED = (UserError, RequestValidationError, HTTPException, Overloaded, TimeoutError, ClientGone)
@@ -49,7 +49,7 @@ class StrictRoute(APIRoute):
 def make_app(service: Service) -> Any:
     app = FastAPI(title="Keel", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     app.router.route_class = StrictRoute
-    for module in (keel_routes, operations, runs, page):
+    for module in (keel_routes, openai, tei, hugging_face, operations, runs, page):
         router = module.router(service)
         app.include_router(router)
     for kind in EXPECTED:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from keel.configs import brief
 from keel.errors import UserError
+from keel.inference.model import TooLong
 from keel.serving.batcher import Overloaded
 from keel.serving.models import NotServed
 
@@ -31,7 +32,7 @@ class ClientGone(Exception):
 
 def status_of(error: BaseException) -> tuple[int, str]:
     """The status of an exception, and a message without internals."""
-    if isinstance(error, TooLarge):
+    if isinstance(error, TooLarge | TooLong):
         return 413, str(error)
     if isinstance(error, NotServed):
         return 404, str(error)

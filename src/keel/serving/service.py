@@ -99,3 +99,13 @@ async def _disconnected(request: Request) -> None:
 def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
     return Response(content, status, headers, "application/json")
+
+
+def alone(compute: Callable[[], T]) -> Work[T]:
+    """A work that is computed by itself."""
+    return Work(object(), [None], [1], lambda rows: [compute()], lambda outputs: outputs[0])
+
+
+def done(value: T) -> Work[T]:
+    """A work that needs no model."""
+    return Work("", [], [], list, lambda outputs: value)

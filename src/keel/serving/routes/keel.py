@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from keel.errors import UserError
+from keel.inference.translate import attention, translate_work
 from keel.inference.work import Work
 from keel.serving.models import ServedModel
-from keel.serving.service import Service, respond
+from keel.serving.service import Service, alone, done, respond
 
 Name = Annotated[str | None, Field(description="The model's name; default: the first that can do it.")]
 
@@ -89,7 +92,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/embed")
     async def embed(body: EmbedBody, request: Request) -> Response:
         served = models.find(body.model, "embed")
-        options = {"normalize": body.normalize, "prompt": body.prompt, "truncate": body.truncate}
+        options: dict[str, Any] = {"normalize": body.normalize, "prompt": body.prompt, "truncate": body.truncate}
         vectors = await service.answer(
             request,
             body.texts,
@@ -102,9 +105,23 @@ def router(service: Service) -> APIRouter:
         served = models.find(body.model, "generate")
         options = body.model_dump(exclude={"model", "text"})
         found = await service.answer(
-            request, [body.text], lambda: alone(served, "generate", lambda: served.model.generate(body.text, **options))
+            request, [body.text], lambda: alone(lambda: served.model.generate(body.text, **options))
         )
         return respond({"model": served.name, "texts": found})
+
+    @routes.post("/translate")
+    async def translate(body: TranslateBody, request: Request) -> Response:
+        served = models.find(body.model, "translate")
+        answers = await service.answer(request, body.texts, lambda: translate_work(served.model, body.texts))
+        result: dict[str, Any] = {"model": served.name, "answers": answers}
+        if body.attention:
+            if len(body.texts) != 1 or not body.texts[0].strip():
+                raise UserError("attention: one text is needed, and it must not be empty")
+            _, found = await service.answer(
+                request, body.texts, lambda: alone(lambda: attention(served.model, body.texts[0]))
+            )
+            result["attention"] = {"written": found.written, "read": found.read, "weights": found.weights}
+        return respond(result)
 
     @routes.post("/tokens")
     async def tokens(body: TokensBody, request: Request) -> Response:
@@ -120,16 +137,6 @@ def flat(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else [text for part in given for text in flat(part)]
 
 
-def alone(served: ServedModel, what: str, compute: Any, size: int = 1) -> Work[Any]:
-    """A work that is computed by itself."""
-    return Work((id(served.model), what, id(compute)), [None], [size], lambda rows: [compute()], lambda out: out[0])
-
-
-def done(value: Any) -> Work[Any]:
-    """A work that needs no model."""
-    return Work("", [], [], list, lambda outputs: value)
-
-
 def _lost(truncation: Any) -> dict[str, Any]:
     """Nothing is truncated silently."""
     if not truncation.truncated_texts:
@@ -139,11 +146,9 @@ def _lost(truncation: Any) -> dict[str, Any]:
 
 def _pieces(served: ServedModel, text: str) -> dict[str, Any]:
     """The tokens of a text: pieces, ids, character offsets, and which begin a word."""
-    import numpy as np
-
     tokenizer = served.model.tokenizer
     ids, offsets = tokenizer.encode_with_offsets(text)
-    starts = tokenizer.word_starts([np.asarray(ids, np.int32)])[0] if ids else []
+    starts = tokenizer.word_starts([np.asarray(ids, np.int32)])[0].tolist() if ids else list[bool]()
     return {
         "text": text,
         "tokens": [
@@ -152,7 +157,7 @@ def _pieces(served: ServedModel, text: str) -> dict[str, Any]:
                 "id": id,
                 "start": start,
                 "end": end,
-                "word_start": bool(word),
+                "word_start": word,
             }
             for id, (start, end), word in zip(ids, offsets, starts, strict=True)
         ],

@@ -1,7 +1,7 @@
 """The page: `/` and its files under `/page/`, and the API's description.
 
-In: a name. Out: one of the files that were read when the server started; no name reaches the file system, and ranges are
-ignored.
+In: a name. Out: one of the files that were read when the server started; no name reaches the file system, and ranges
+are ignored.
 """
 
 from __future__ import annotations

@@ -1,0 +1,66 @@
+"""`/v1/embeddings` as OpenAI's clients ask it, floats or base64. (`/v1/models` is in `operations.py`.)
+
+In: texts. Out: vectors of length 1, whatever the model's folder says: those clients compare by dot product.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keel.inference.work import Work
+from keel.serving.service import Service, respond
+
+
+class EmbeddingsBody(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    input: str | list[str] = Field(description="Texts; token ids are not accepted, they belong to another tokenizer.")
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions only.")
+    user: str | None = None
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["OpenAI"])
+
+    @routes.post("/embeddings")
+    async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
+        served = service.models.find(body.model, "embed")
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        tokens = 0
+
+        def make() -> Work[np.ndarray]:
+            nonlocal tokens
+            work = served.model.embed_work(texts, normalize=True)
+            tokens = sum(work.sizes)
+            return work
+
+        vectors = shorten(await service.answer(request, texts, make), body.dimensions)
+        data = [
+            {"object": "embedding", "index": index, "embedding": _encoded(vector, body.encoding_format)}
+            for index, vector in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return respond({"object": "list", "data": data, "model": served.name, "usage": usage})
+
+    return routes
+
+
+def shorten(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
+    """The first dimensions, at length 1 again."""
+    if dimensions is None or dimensions >= vectors.shape[1]:
+        return vectors
+    kept = vectors[:, :dimensions]
+    return kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12)
+
+
+def _encoded(vector: np.ndarray, encoding: str) -> Any:
+    vector = np.ascontiguousarray(vector, dtype="<f4")
+    return base64.b64encode(vector.tobytes()).decode() if encoding == "base64" else vector
