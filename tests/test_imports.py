@@ -36,6 +36,7 @@ LAYERS = [
     {"training"},
     {"recipe"},
     {"recipes", "reporting", "web"},
+    {"explain"},
     {"inference"},
     {"pretraining", "finetuning"},
     {"stages"},

@@ -99,6 +99,18 @@ class WordSpellings:
 
 
 @dataclass(frozen=True)
+class Inspection:
+    """What an explanation (`explain/`) changes inside one forward pass, and what it collects there.
+
+    Shapes: T tokens, E width of an embedding, N layers, R rows, H heads, L length of a row."""
+
+    embedded: Tensor | None = None  # (T, E): used instead of the token embeddings of `ids`
+    head_factors: Tensor | None = None  # (N, R, H): factors on the outputs of the heads; 0 switches a head off
+    weights: dict[int, list[Tensor]] | None = None  # filled by layer: (R, H, L, L) for each run of rows of equal length
+    normed: bool = False  # apply a stack's final norm to every layer, so that a head can read each of them
+
+
+@dataclass(frozen=True)
 class Batch:
     """The input of a backbone. `targets` is filled by objectives, each under its own name.
 
@@ -115,6 +127,7 @@ class Batch:
     targets: dict[str, Any] = field(default_factory=dict)  # tensors; tuples stay on the host
     selected: Selected | None = None
     spellings: WordSpellings | None = None  # for backbones that read characters
+    inspection: Inspection | None = None  # for `keel explain`; otherwise None, and nothing is collected
 
     @staticmethod
     def of(

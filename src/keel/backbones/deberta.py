@@ -32,6 +32,7 @@ from keel.layers.attention.relative import DistanceTable
 from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.block import PostNormBlock, needed, run_blocks
 from keel.layers.dropout import Dropout
+from keel.layers.embeddings import embed_tokens
 from keel.layers.feed_forward import FeedForward
 from keel.layers.init_weights import init_normal
 from keel.layers.padded_rows import PaddedRows
@@ -142,7 +143,7 @@ class DebertaEmbeddings(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, batch: Batch) -> Tensor:
-        x = self.tokens(batch.ids)
+        x = embed_tokens(self.tokens, batch)
         if self.positions is not None:
             x = x + self.positions(batch.positions)
         if self.segments is not None:

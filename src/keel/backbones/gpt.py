@@ -22,6 +22,7 @@ from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.attention.window import CAUSAL
 from keel.layers.block import PreNormBlock, attention_of, residual_layers, run_blocks
 from keel.layers.dropout import Dropout
+from keel.layers.embeddings import embed_tokens
 from keel.layers.feed_forward import FeedForward
 from keel.layers.init_offsets import init_learned_offsets, init_learned_positions
 from keel.layers.init_weights import divide_weights, init_normal
@@ -74,7 +75,7 @@ class Gpt(Backbone):
         self.pooler = Pooler(config.width) if config.pooler else None
 
     def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
-        x = pad_to_multiple(self.dropout(self.tokens(batch.ids) + self.positions(batch.positions)))
+        x = pad_to_multiple(self.dropout(embed_tokens(self.tokens, batch) + self.positions(batch.positions)))
         return run_blocks(self.blocks, x, batch, all_layers, final_norm=self.norm)
 
     def token_embeddings(self) -> Tensor:

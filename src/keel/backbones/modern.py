@@ -30,6 +30,7 @@ from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.attention.window import FULL, AttentionWindow
 from keel.layers.block import PreNormBlock, attention_of, residual_layers, run_blocks
 from keel.layers.dropout import Dropout
+from keel.layers.embeddings import embed_tokens
 from keel.layers.feed_forward import GatedFeedForward
 from keel.layers.init_offsets import init_rotary_offsets
 from keel.layers.init_weights import divide_weights, init_normal
@@ -86,7 +87,7 @@ class Modern(Backbone):
 
     def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
         config = self.config
-        x = pad_to_multiple(self.dropout(self.norm(self.tokens(batch.ids))))
+        x = pad_to_multiple(self.dropout(self.norm(embed_tokens(self.tokens, batch))))
         local, far = (
             AttentionContext(batch.lengths, rotary=Rotary.of(batch.positions, self.width // config.heads, base, len(x)))
             for base in (config.local_rope_base, config.global_rope_base)

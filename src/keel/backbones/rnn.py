@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from keel.configs import BackboneConfig
 from keel.interfaces import Backbone
 from keel.layers.dropout import Dropout
+from keel.layers.embeddings import embed_tokens
 from keel.layers.init_weights import init_glorot, init_normal
 from keel.layers.pooling import Pooler
 from keel.layers.recurrent.rows import BothSides, whole_rows
@@ -53,7 +54,7 @@ class Rnn(Backbone):
         self.pooler = Pooler(config.width) if config.pooler else None
 
     def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
-        layers = [self.dropout(self.tokens(batch.ids) * self.width**0.5)]
+        layers = [self.dropout(embed_tokens(self.tokens, batch) * self.width**0.5)]
         for block in self.blocks:
             layers.append(self.dropout(block(layers[-1], batch)))
         return Encoding(layers[-1], tuple(layers) if all_layers else ())

@@ -28,6 +28,7 @@ from keel.layers.attention.context import AttentionContext
 from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.block import PostNormBlock, attention_of, residual_layers, run_blocks
 from keel.layers.dropout import Dropout
+from keel.layers.embeddings import embed_tokens
 from keel.layers.feed_forward import FeedForward
 from keel.layers.init_offsets import init_sinusoid_offsets, neighbour_offsets, reveal_waves
 from keel.layers.init_weights import divide_weights, init_glorot, init_normal
@@ -79,7 +80,7 @@ class Transformer(Backbone):
         self.offsets_initialised = False  # True: a decoder's heads should be initialised to offsets too
 
     def forward(self, batch: Batch, all_layers: bool = False) -> Encoding:
-        x = pad_to_multiple(self.tokens(batch.ids) * self.width**0.5)
+        x = pad_to_multiple(embed_tokens(self.tokens, batch) * self.width**0.5)
         x, rotary = self.positions(x, batch.positions)
         context = AttentionContext(batch.lengths, rotary=rotary)
         return run_blocks(self.blocks, self.dropout(x), batch, all_layers, context)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from keel.layers.attention.context import AttentionContext
 from keel.layers.attention.disentangled import DisentangledAttention
+from keel.layers.attention.inspection import LayerInspection
 from keel.layers.attention.self_attention import SelfAttention
 from keel.layers.dropout import Dropout
 from keel.layers.feed_forward import FeedForward, GatedFeedForward
@@ -102,10 +103,15 @@ def run_blocks(
     each = [shared] * len(blocks) if isinstance(shared, AttentionContext) else list(shared)
     selected = None if all_layers else batch.selected
     each[-1] = replace(each[-1], selected=selected)
+    inspection = batch.inspection
+    if inspection is not None:
+        each = [replace(context, inspection=LayerInspection(inspection, n)) for n, context in enumerate(each)]
     layers = [x]
     for block, context in zip(blocks, each, strict=True):
         x = block(x, context)
         layers.append(x)
     if final_norm is not None:
         layers[-1] = final_norm(x)
+        if inspection is not None and inspection.normed:
+            layers[:-1] = map(final_norm, layers[:-1])
     return Encoding.of(batch, layers, selected, all_layers)

@@ -1,6 +1,6 @@
 """Input embeddings of BERT and its close relatives: token + segment + learned position, then norm and dropout.
 
-In: a flat batch. Out: (T, E).
+In: a flat batch. Out: (T, E). Other backbones look tokens up with `embed_tokens` too, and add what is theirs.
 
 Shapes: T tokens, E width of an embedding.
 """
@@ -11,6 +11,13 @@ from torch import Tensor, nn
 
 from keel.layers.dropout import Dropout
 from keel.values import Batch
+
+
+def embed_tokens(table: nn.Module, batch: Batch) -> Tensor:
+    """(T, E): the embeddings of the tokens, or those that an explanation puts in their place."""
+    given = None if batch.inspection is None else batch.inspection.embedded
+    embedded: Tensor = table(batch.ids) if given is None else given
+    return embedded
 
 
 class Embeddings(nn.Module):
@@ -39,7 +46,7 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch) -> Tensor:
-        x = self.tokens(batch.ids)
+        x = embed_tokens(self.tokens, batch)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if self.fixed_segment else self.segments(batch.segments))
         x = x + self.positions(batch.positions + self.first_position)

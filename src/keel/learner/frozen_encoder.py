@@ -124,11 +124,12 @@ class FrozenEncoder(Backbone):
         states = self.dropout(self.bilstm(self.dropout(x), batch))
         return Encoding(torch.cat([states, self.beside(encoding)], 1) if self.beside else states)
 
-    @torch.no_grad()
     def encode(self, batch: Batch) -> Encoding:
-        """The outputs of the encoder, not from the cache."""
+        """The outputs of the encoder, not from the cache. Gradients are for explanations only (`Inspection`)."""
         all_layers = self.settings.layers != "last" or self.read is None
-        encoding: Encoding = self._inner[0].eval()(batch, all_layers=all_layers)
+        explained = batch.inspection is not None and batch.inspection.embedded is not None
+        with torch.set_grad_enabled(explained and torch.is_grad_enabled()):
+            encoding: Encoding = self._inner[0].eval()(batch, all_layers=all_layers)
         return encoding
 
     def row_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from keel.layers.attention.inspection import LayerInspection
 from keel.layers.attention.relative import DistanceVectors
 from keel.layers.attention.rotary import Rotary
 from keel.values import Selected
@@ -33,3 +34,4 @@ class AttentionContext:
     rotary: Rotary | None = None  # rotates queries and keys by their positions
     bias: ScoreBias | None = None
     distances: DistanceVectors | None = None  # for disentangled attention
+    inspection: LayerInspection | None = None  # what `keel explain` asks of this layer

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from keel.layers.attention.context import AttentionContext
 from keel.layers.attention.cpu import TOGETHER, parts_of, runs_of
 from keel.layers.attention.relative import DistanceVectors
-from keel.layers.attention.self_attention import attend
+from keel.layers.attention.self_attention import attend, attention_weights
 from keel.layers.dropout import dropout
 from keel.layers.padded_rows import PaddedRows
 
@@ -63,7 +63,21 @@ class DisentangledAttention(nn.Module):
         qkv, positions = self.qkv(x), self._project(context.distances)
         mix = self._mix_runs if x.device.type == "cpu" else self._mix_padded
         mixed = mix(qkv, context, positions)
-        return self.out(mixed if context.selected is None else mixed[context.selected.places])
+        if context.selected is not None:
+            mixed = mixed[context.selected.places]
+        if context.inspection is not None:
+            mixed = context.inspection(mixed, context.lengths, context.selected, lambda: self.weights(x, context))
+        return self.out(mixed)
+
+    def weights(self, x: Tensor, context: AttentionContext) -> list[Tensor]:
+        """(R, H, L, L) for each run of rows of equal length: how much each token attends to each, without dropout."""
+        assert context.distances is not None
+        found, qkv, positions = [], self.qkv(x), self._project(context.distances)
+        for run in runs_of(context.lengths, context.lengths, self.heads, TOGETHER):
+            q, k, _ = parts_of([qkv], run, self.heads)
+            bias = self._bias(q, k, run.length, context, positions)
+            found.append(attention_weights(q, k, self.scale, bias))
+        return found
 
     def _project(self, distances: DistanceVectors) -> dict[Product, Tensor]:
         """(H, P, D) each: the keys of distances for content to position, their queries for position to content."""

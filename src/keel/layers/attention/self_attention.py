@@ -32,9 +32,14 @@ from keel.values import Selected
 ROLES = (0, 1, 2)  # which third of the product serves as query, key and value
 
 
+def attention_weights(q: Tensor, k: Tensor, scale: float, bias: Tensor) -> Tensor:
+    """softmax(Q K^T x scale + bias), (R, H, L, L) in fp32; a bias of minus infinity masks a key."""
+    return torch.softmax(q @ k.transpose(-1, -2) * scale + bias, -1, torch.float32)
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor, dropout_rate: float = 0.0) -> Tensor:
-    """softmax(Q K^T x scale + bias) V, for (R, H, L, D); a bias of minus infinity masks a key."""
-    weights = torch.softmax(q @ k.transpose(-1, -2) * scale + bias, -1, torch.float32)
+    """softmax(Q K^T x scale + bias) V, for (R, H, L, D)."""
+    weights = attention_weights(q, k, scale, bias)
     return (dropout(weights, dropout_rate) if dropout_rate else weights).to(v.dtype) @ v
 
 
@@ -63,7 +68,18 @@ class SelfAttention(nn.Module):
         self.cache: KeyValueCache | None = None  # during generation (`generation.py`)
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
-        return self.out(self._mix(x, context))
+        mixed = self._mix(x, context)
+        if context.inspection is not None:
+            mixed = context.inspection(mixed, context.lengths, context.selected, lambda: self.weights(x, context))
+        return self.out(mixed)
+
+    def weights(self, x: Tensor, context: AttentionContext) -> list[Tensor]:
+        """(R, H, L, L) for each run of rows of equal length: how much each token attends to each, without dropout."""
+        found, qkv = [], self._project(x, context)
+        for run in runs_of(context.lengths, context.lengths):
+            q, k, _ = parts_of([qkv], run, self.heads)
+            found.append(attention_weights(q, k, self.scale, self._bias(run.length, context, qkv)))
+        return found
 
     def _mix(self, x: Tensor, context: AttentionContext) -> Tensor:
         """The concatenated outputs of the heads, computed the fastest way for this device and context."""
@@ -86,18 +102,20 @@ class SelfAttention(nn.Module):
 
     def _attend_with_bias(self, qkv: Tensor, context: AttentionContext, options: AttentionOptions) -> Tensor:
         """The formula, one run of rows of equal length at a time."""
-        assert context.bias is not None
         mixed = []
         for run in runs_of(context.lengths, context.lengths):
-            positions, everything = torch.arange(run.length, device=qkv.device), slice(0, run.length)
-            bias = context.bias(positions, positions)
-            hidden = options.window.mask(everything, everything, qkv.device)
-            if hidden is not None:
-                bias = bias.masked_fill(hidden, -torch.inf)
+            bias = self._bias(run.length, context, qkv)
             q, k, v = parts_of([qkv], run, self.heads)
             mixed.append(attend(q, k, v, self.scale, bias, options.dropout).transpose(1, 2).flatten(0, 1).flatten(1))
         padding = qkv.new_zeros(len(qkv) - sum(context.lengths), mixed[0].shape[1])
         return torch.cat([*mixed, padding])
+
+    def _bias(self, length: int, context: AttentionContext, like: Tensor) -> Tensor:
+        """(H or 1, L, L), or fewer dimensions: the bias on the scores of a row, with the mask of the window."""
+        positions, everything = torch.arange(length, device=like.device), slice(0, length)
+        bias = like.new_zeros(()) if context.bias is None else context.bias(positions, positions)
+        hidden = self.window.mask(everything, everything, like.device)
+        return bias if hidden is None else bias.masked_fill(hidden, -torch.inf)
 
     def _project(self, x: Tensor, context: AttentionContext) -> Tensor:
         """Queries, keys and values of all tokens, concatenated, and rotated with rotary positions."""
