@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from keel import catalog
+from keel.learner.build import make_backbone
 from keel.learner.no_weights import no_weights
-from keel.testing.small import small_backbone
+from keel.testing.small import small_config
 
 HEAVY = {"sympy", "torch._dynamo", "torch._inductor", "transformers", "numba", "pandas", "pyarrow", "scipy", "sklearn"}
 HEAVY |= {"jinja2", "datasets", "sacrebleu", "keel.training.loop", "keel.reporting.report", "keel.recipe"}
@@ -44,9 +45,9 @@ def test_asking_a_model_imports_no_compiler_and_no_other_library(
 
 @pytest.mark.parametrize("name", catalog.names("backbones"))
 def test_modules_without_weights_have_the_shapes_of_those_with(name: str) -> None:
-    whole = small_backbone(name).state_dict()
+    whole = make_backbone(small_config(name)).state_dict()
     with no_weights():
-        bare = small_backbone(name).state_dict()
+        bare = make_backbone(small_config(name)).state_dict()
     assert {k: (v.shape, v.dtype) for k, v in bare.items()} == {k: (v.shape, v.dtype) for k, v in whole.items()}
     assert all(tensor.is_meta for tensor in bare.values())
 

@@ -96,9 +96,10 @@ class AttentionMaps:
         heads: Sequence[int] | None = None,
         encoding: str = "lists",
         thumbnails: int = 0,
+        rollout: bool = False,
     ) -> dict[str, Any]:
         """`layers`, `heads`: the weights of these only, counted from 1. `thumbnails`: also images of all heads, this
-        wide; with these the weights are left out unless layers or heads are named."""
+        wide; with these the weights are left out unless layers or heads are named. `rollout`: also the rollout."""
         rows, columns = self._chosen(layers, heads)
         found = self.reading.as_json("attention")
         found |= {"layers": [n + 1 for n in rows], "heads": [h + 1 for h in columns], "encoding": encoding}
@@ -107,6 +108,8 @@ class AttentionMaps:
         found |= {"shape": list(chosen.shape), "weights": encode_array(chosen, encoding) if with_weights else None}
         if thumbnails:
             found["thumbnails"] = _thumbnails(self.weights, thumbnails)
+        if rollout:
+            found["rollout"] = encode_array(self.rollout(), encoding)
         if self.cross is not None:
             found["cross"] = {
                 "translation": self.cross.translation,

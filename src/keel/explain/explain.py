@@ -10,6 +10,7 @@ attribution  which tokens the answer rests on                                   
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -39,4 +40,8 @@ def explain(model: ExplainedModel, text: str, pair: Any = None, method: str = "a
     """The explanation of a text; the options are those of the method's function."""
     if method not in METHODS:
         raise UserError(f"there is no method '{method}' to explain with.{suggest(method, METHODS)}")
+    known = list(inspect.signature(METHODS[method]).parameters)[3:]
+    for name in options:
+        if name not in known:
+            raise UserError(f"the method {method} has no option '{name}'.{suggest(name, known)}")
     return METHODS[method](model, text, pair, **options)

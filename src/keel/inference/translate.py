@@ -8,19 +8,15 @@ Notable choice: a blank line of a file stays a blank line, so that line n of the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-
 from keel.errors import UserError
+from keel.explain.translation import CrossAttention, cross_attention
 from keel.inference.model import Model
 from keel.inference.tasks import describe_truncation
 from keel.inference.work import Work
-from keel.learner.windows import to_rows
 from keel.tasks.translate import MOST_PENALTY, TranslateObjective
-from keel.values import Truncation, Window
+from keel.values import Truncation
 
 
 def open_translator(
@@ -82,35 +78,10 @@ def _with_blanks(texts: Sequence[str], answers: Iterable[dict[str, Any]]) -> lis
     return [next(found) if text.strip() else {"translation": "", "score": 0.0} for text in texts]
 
 
-@dataclass(frozen=True)
-class Attention:
-    """The cross-attention weights of each output token (`written`) over the input tokens (`read`)."""
-
-    written: list[str]
-    read: list[str]
-    weights: np.ndarray  # (layers, heads, written, read)
-
-    @property
-    def mean(self) -> np.ndarray:
-        """(written, read): the mean over all layers and heads."""
-        found: np.ndarray = self.weights.mean((0, 1))
-        return found
-
-
-def attention(model: Model, text: str) -> tuple[str, Attention]:
+def attention(model: Model, text: str) -> tuple[str, CrossAttention]:
     """The translation of a text, and the cross-attention of each of its tokens and its [SEP]."""
-    (found,) = model.predict([text])
-    tokenizer, objective = model.tokenizer, _objective(model)
-    task = model.need_task()
-    (window,), _ = task.windows([task.example(text)], tokenizer)
-    written = tokenizer.encode([found["translation"]])[0][: objective.config.max_length - 1]
-    right = np.concatenate([[tokenizer.cls], written, [tokenizer.sep]]).astype(np.int64)
-    rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": right})])
-    batch = model.learner.prepare(rows, tokenizer, model.device)
-    with torch.inference_mode():
-        weights = objective.attention_weights(model.learner.encoder(), batch)
-    shown = [[tokenizer.shown(int(id)).strip() for id in ids] for ids in (right[1:], window.ids)]
-    return found["translation"], Attention(shown[0], shown[1], weights.float().cpu().numpy())
+    found = cross_attention(model, text)
+    return found.translation, found
 
 
 def _objective(model: Model) -> TranslateObjective:

@@ -17,71 +17,72 @@ HEADER_BYTES = 1 << 16
 IDLE, HEADERS, BODY = range(3)
 
 
-def limited(header_timeout: float, body_timeout: float) -> type[HttpToolsProtocol]:
-    """The protocol with these limits, in seconds."""
+class LimitedProtocol(HttpToolsProtocol):
+    header_timeout, body_timeout = 10.0, 30.0  # seconds
+    phase, size, refused = IDLE, 0, False
+    timer: asyncio.TimerHandle | None = None
 
-    class LimitedProtocol(HttpToolsProtocol):
-        phase, size, refused = IDLE, 0, False
-        timer: asyncio.TimerHandle | None = None
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._enter(HEADERS)
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._enter(IDLE)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase == IDLE:
             self._enter(HEADERS)
+        if self.phase == HEADERS:
+            self.size += len(data)
+        super().data_received(data)
+        if self.refused or (self.phase == HEADERS and self.size > HEADER_BYTES):
+            self._refuse()
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    def on_message_begin(self) -> None:
+        if self.phase != HEADERS:  # a pipelined request
+            self._enter(HEADERS)
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.refused = self.refused or sum(len(n) + len(v) for n, v in self.headers[-1:]) > HEADER_BYTES
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        self.refused = self.refused or size > HEADER_BYTES
+        if not self.refused:
+            self._enter(BODY)
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.refused:
             self._enter(IDLE)
-            super().connection_lost(exc)
+            super().on_message_complete()
 
-        def data_received(self, data: bytes) -> None:
-            if self.phase == IDLE:
-                self._enter(HEADERS)
-            if self.phase == HEADERS:
-                self.size += len(data)
-            super().data_received(data)
-            if self.refused or (self.phase == HEADERS and self.size > HEADER_BYTES):
-                self._refuse()
+    def _enter(self, phase: int) -> None:
+        self.phase, self.size = phase, 0
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if phase != IDLE:
+            seconds = self.header_timeout if phase == HEADERS else self.body_timeout
+            self.timer = self.loop.call_later(seconds, self._close)
 
-        def on_message_begin(self) -> None:
-            if self.phase != HEADERS:  # a pipelined request
-                self._enter(HEADERS)
-            super().on_message_begin()
+    def _refuse(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
 
-        def on_header(self, name: bytes, value: bytes) -> None:
-            self.refused = self.refused or sum(len(n) + len(v) for n, v in self.headers[-1:]) > HEADER_BYTES
-            super().on_header(name, value)
+    def _close(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.abort()
 
-        def on_headers_complete(self) -> None:
-            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-            self.refused = self.refused or size > HEADER_BYTES
-            if not self.refused:
-                self._enter(BODY)
-                super().on_headers_complete()
 
-        def on_body(self, body: bytes) -> None:
-            if not self.refused:
-                super().on_body(body)
-
-        def on_message_complete(self) -> None:
-            if not self.refused:
-                self._enter(IDLE)
-                super().on_message_complete()
-
-        def _enter(self, phase: int) -> None:
-            self.phase, self.size = phase, 0
-            if self.timer is not None:
-                self.timer.cancel()
-                self.timer = None
-            if phase != IDLE:
-                seconds = header_timeout if phase == HEADERS else body_timeout
-                self.timer = self.loop.call_later(seconds, self._close)
-
-        def _refuse(self) -> None:
-            if not self.transport.is_closing():
-                self.transport.write(STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n")
-                self.transport.close()
-
-        def _close(self) -> None:
-            if not self.transport.is_closing():
-                self.transport.abort()
-
-    return LimitedProtocol
+def limited(header_timeout: float, body_timeout: float) -> type[LimitedProtocol]:
+    """The protocol with these limits, in seconds."""
+    return type("Limited", (LimitedProtocol,), {"header_timeout": header_timeout, "body_timeout": body_timeout})

@@ -1,4 +1,5 @@
-"""Keel's own routes: `/v1/predict`, `/v1/fill`, `/v1/embed`, `/v1/translate`, `/v1/generate`, `/v1/tokens`.
+"""Keel's own routes: `/v1/predict`, `/v1/fill`, `/v1/embed`, `/v1/translate`, `/v1/generate`, `/v1/tokens`,
+`/v1/explain`.
 
 In: texts and options, with the names that the Python API has. Out: what `Model.predict`, `fill`, `embed`, ... return.
 `model` may be left out: the first model that can do it answers.
@@ -15,12 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keel.errors import UserError
+from keel.explain.attention import AttentionMaps
 from keel.inference.translate import attention, translate_work
 from keel.inference.work import Work
 from keel.serving.models import ServedModel
 from keel.serving.service import Service, alone, done, respond
 
 Name = Annotated[str | None, Field(description="The model's name; default: the first that can do it.")]
+
+
+OPTIONS = ("label", "token", "word", "scale", "by", "baseline", "steps", "top")  # of the methods of explain
 
 
 class Body(BaseModel):
@@ -67,8 +72,34 @@ class TokensBody(Body):
     texts: list[str]
 
 
+class ExplainBody(Body):
+    text: str
+    pair: str | list[str] | None = Field(None, description="The second text; for choose all choices.")
+    method: Literal["attention", "heads", "layers", "attribution"] = "attention"
+    label: str | None = Field(None, description="heads, attribution: explain this label, not the predicted one.")
+    token: str | None = Field(None, description="heads, attribution: explain this token at [MASK].")
+    word: str | None = Field(None, description="heads, attribution: explain the tag of this word.")
+    scale: str | None = Field(None, description="heads, attribution: logit, log-probability or probability.")
+    by: str | None = Field(None, description="attribution: integrated-gradients or occlusion.")
+    baseline: str | None = Field(None, description="attribution: pad, mask or zero.")
+    steps: int | None = Field(None, description="attribution: of the integral; default: as many as it takes.")
+    top: int | None = Field(None, description="layers: guesses of each layer.")
+    layers: list[int] | None = Field(None, description="attention: the weights of these layers only, from 1.")
+    heads: list[int] | None = Field(None, description="attention: the weights of these heads only, from 1.")
+    encoding: Literal["lists", "base64"] = "lists"
+    thumbnails: int = Field(0, ge=0, le=256, description="attention: images of all heads, this wide, in their place.")
+    rollout: bool = Field(False, description="attention: also its rollout through the layers.")
+
+
 def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["Keel"])
+    _encoder_routes(routes, service)
+    _text_routes(routes, service)
+    _inside_routes(routes, service)
+    return routes
+
+
+def _encoder_routes(routes: APIRouter, service: Service) -> None:
     models = service.models
 
     @routes.post("/predict")
@@ -100,6 +131,10 @@ def router(service: Service) -> APIRouter:
         )
         return respond({"model": served.name, "vectors": vectors})
 
+
+def _text_routes(routes: APIRouter, service: Service) -> None:
+    models = service.models
+
     @routes.post("/generate")
     async def generate(body: GenerateBody, request: Request) -> Response:
         served = models.find(body.model, "generate")
@@ -123,13 +158,29 @@ def router(service: Service) -> APIRouter:
             result["attention"] = {"written": found.written, "read": found.read, "weights": found.weights}
         return respond(result)
 
+
+def _inside_routes(routes: APIRouter, service: Service) -> None:
+    models = service.models
+
+    @routes.post("/explain")
+    async def explain(body: ExplainBody, request: Request) -> Response:
+        served = models.find(body.model)
+        options = body.model_dump(include=set(OPTIONS), exclude_none=True)
+
+        def explanation() -> dict[str, Any]:
+            found = served.model.explain(body.text, body.pair, body.method, **options)
+            shown = body.model_dump(include={"layers", "heads", "encoding", "thumbnails", "rollout"})
+            return dict(found.as_json(**(shown if isinstance(found, AttentionMaps) else {})))
+
+        texts = [body.text, *flat(body.pair or [])]
+        found = await service.answer(request, texts, lambda: alone(explanation))
+        return respond({"model": served.name, **found})
+
     @routes.post("/tokens")
     async def tokens(body: TokensBody, request: Request) -> Response:
         served = models.find(body.model)
         found = await service.answer(request, body.texts, lambda: done([_pieces(served, text) for text in body.texts]))
         return respond({"model": served.name, "texts": found})
-
-    return routes
 
 
 def flat(given: Any) -> list[str]:

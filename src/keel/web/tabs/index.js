@@ -1,0 +1,6 @@
+// The tabs in the order in which they are shown. A new tab is a file here and its texts in strings/.
+
+import { fill } from "./fill.js";
+import { tokens } from "./tokens.js";
+
+export const TABS = [fill, tokens];
