@@ -6,6 +6,7 @@
 import { post } from "../api.js";
 import { h } from "../dom.js";
 import { bars } from "../parts/bars.js";
+import { tabLink } from "../parts/link.js";
 import { matrix } from "../parts/matrix.js";
 import { legend, marked } from "../parts/spans.js";
 import { translate } from "./translate.js";
@@ -20,9 +21,14 @@ async function predict(model, given, signal) {
   return { ...found.answers[0], truncated: found.truncated_tokens };
 }
 
-// Nothing is truncated silently.
-const lost = (page, { truncated }) =>
-  truncated && h("p", { class: "note warn" }, page.t("tasks.truncated", { count: page.language.count(truncated) }));
+// Below every answer: what was left out, since nothing is truncated silently, and the way to its reasons.
+function below(page, model, given, { truncated }) {
+  const lost =
+    truncated && h("p", { class: "note warn" }, page.t("tasks.truncated", { count: page.language.count(truncated) }));
+  const pair = Array.isArray(given.pair) ? given.pair.join("\n") : given.pair;
+  const why = tabLink(page, "why", { model: model.id, text: given.text, pair }, page.t("why.link"));
+  return [lost, h("p", { class: "below" }, why)];
+}
 
 const card = (title, ...nodes) => h("div", { class: "card" }, h("h3", {}, title), nodes);
 
@@ -36,14 +42,14 @@ async function classify(page, model, given, signal) {
     mark: found.labels?.includes(label) ? page.t("tasks.chosen") : null,
   }));
   const title = chosen.length ? chosen.join(", ") : page.t("tasks.no_label");
-  return { nodes: card(title, bars(rows), lost(page, found)), said: title };
+  return { nodes: card(title, bars(rows), below(page, model, given, found)), said: title };
 }
 
 async function regress(page, model, given, signal) {
   const found = await predict(model, given, signal);
   const value = page.language.number(found.value);
   return {
-    nodes: card(page.t("tasks.value"), h("p", { class: "large-value" }, value), lost(page, found)),
+    nodes: card(page.t("tasks.value"), h("p", { class: "large-value" }, value), below(page, model, given, found)),
     said: value,
   };
 }
@@ -61,7 +67,10 @@ async function tag(page, model, given, signal) {
   const shown = kinds.filter((kind) => !found.entities || kind !== "O");
   const said = spans.length ? spans.map((one) => `${one.text}: ${one.label}`).join(", ") : page.t("tasks.no_entity");
   const title = page.t("tasks.entities", { count: page.language.count(spans.length) });
-  return { nodes: card(title, marked(given.text, spans, shown), legend(page, spans, shown), lost(page, found)), said };
+  return {
+    nodes: card(title, marked(given.text, spans, shown), legend(page, spans, shown), below(page, model, given, found)),
+    said,
+  };
 }
 
 async function answer(page, model, given, signal) {
@@ -80,8 +89,8 @@ async function answer(page, model, given, signal) {
     pick: () => show(one),
   }));
   const title = found.answer || page.t("tasks.no_answer");
-  const others = [h("h4", {}, page.t("tasks.best")), bars(rows)];
-  return { nodes: card(title, place, others, lost(page, found)), said: title };
+  const others = [h("h4", { class: "below" }, page.t("tasks.best")), bars(rows)];
+  return { nodes: card(title, place, others, below(page, model, given, found)), said: title };
 }
 
 async function choose(page, model, given, signal) {
@@ -92,7 +101,10 @@ async function choose(page, model, given, signal) {
     shown: page.language.percent(found.probabilities[n]),
     mark: n === found.choice ? page.t("tasks.chosen") : null,
   }));
-  return { nodes: card(found.text, bars(rows, { ordered: false }), lost(page, found)), said: found.text };
+  return {
+    nodes: card(found.text, bars(rows, { ordered: false }), below(page, model, given, found)),
+    said: found.text,
+  };
 }
 
 async function similarity(page, model, { lines }, signal) {

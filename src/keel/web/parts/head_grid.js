@@ -1,7 +1,7 @@
 // All layers and heads as a grid of buttons: layers are rows, heads columns, both counted from 1.
 //
 // In: the numbers of layers and heads, what stands in each cell, what to do when one is chosen. Out: { element,
-// choose(layer, head) }. One stop of the Tab key; arrows move in the grid.
+// mark(layer, head) }. One stop of the Tab key; arrows move in the grid.
 
 import { h } from "../dom.js";
 import { roving } from "./roving.js";
@@ -36,14 +36,14 @@ export function headGrid(page, { layers, heads, label, cell, choose }) {
   }
   roving(element, () => heads);
 
+  // `head` null: the whole layer; `layer` null: none of them.
   function mark(layer, head) {
     buttons.forEach((button, n) => {
-      const chosen =
-        (layer === null || Math.floor(n / heads) === layer - 1) && (head === null || n % heads === head - 1);
+      const chosen = Math.floor(n / heads) === layer - 1 && (head === null || n % heads === head - 1);
       button.setAttribute("aria-pressed", String(chosen));
       button.tabIndex = -1;
     });
-    (buttons[((layer ?? 1) - 1) * heads + (head ?? 1) - 1] ?? buttons[0]).tabIndex = 0;
+    buttons[layer === null ? 0 : (layer - 1) * heads + (head ?? 1) - 1].tabIndex = 0;
   }
 
   return { element, mark };

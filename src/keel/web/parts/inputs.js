@@ -26,6 +26,10 @@ const SHAPES = {
     ["text", "text", textBox, 2],
     ["pair", "maybe", textBox, 1],
   ],
+  masked: [
+    ["text", "masked", textBox, 2],
+    ["pair", "maybe", textBox, 1],
+  ],
   question: [
     ["text", "question", textLine],
     ["pair", "context", textBox, 4],

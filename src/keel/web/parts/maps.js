@@ -61,18 +61,18 @@ export function strongest(values, count) {
   return found;
 }
 
-// The row with the strongest link between two different tokens of the text.
-export function liveliest({ rows, columns, values }) {
-  let [best, row] = [-1, 0];
+// The token at one end of the strongest link between two different tokens of the text.
+export function liveliest({ rows, columns, values }, incoming) {
+  let [best, found] = [-1, 0];
   rows.forEach((from, n) => {
     if (isFrame(from)) return;
     columns.forEach((to, m) => {
       const value = values[n * columns.length + m];
-      if (to.place === from.place && rows === columns) return;
-      if (!isFrame(to) && value > best) [best, row] = [value, n];
+      if (isFrame(to) || value <= best || (to.place === from.place && from.id === to.id)) return;
+      [best, found] = [value, incoming ? m : n];
     });
   });
-  return row;
+  return found;
 }
 
 // The largest value of each cell of a grid of at most `size` x `size` cells, as the server's thumbnails.

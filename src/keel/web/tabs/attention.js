@@ -153,7 +153,7 @@ class Attention {
       const options = {
         label: this.t("attention.picture", { name }),
         hide: this.hide.value,
-        direction: this.direction.value,
+        incoming: this.direction.value === "incoming",
         token: Number(this.state.get("token", "-1")),
       };
       return {

@@ -4,5 +4,6 @@ import { attention } from "./attention.js";
 import { fill } from "./fill.js";
 import { tasks } from "./tasks.js";
 import { tokens } from "./tokens.js";
+import { why } from "./why.js";
 
-export const TABS = [fill, attention, tasks, tokens];
+export const TABS = [fill, attention, why, tasks, tokens];
