@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 PRECISE = ["training.steps=6", "training.precision=fp32", "data.length=24"]
+TAUGHT = ["training.steps=80", "training.learning_rate=3e-3", *PRECISE[1:]]  # enough to find what it was taught
 SMALL = [
     *("model.backbone.layers=2", "model.backbone.width=32", "model.backbone.heads=2", "model.backbone.feed_forward=48"),
     *("model.backbone.positions=64", "data.length=32", "training.batch_tokens=512", "training.precision=fp32"),
@@ -72,7 +73,8 @@ def folders(
     )
     for name, task in (("tagger", "tag"), ("reader", "answer"), ("scorer", "regress"), ("chooser", "choose")):
         data = str(labelled(task, 1, 24))
-        finetune(str(finished_run), task, train=data, dev=data, out=str(root / name), overrides=PRECISE, quiet=True)
+        settings = TAUGHT if name in ("tagger", "reader") else PRECISE
+        finetune(str(finished_run), task, train=data, dev=data, out=str(root / name), overrides=settings, quiet=True)
         found[name] = root / name
     pretrain("gpt-mini", corpus=str(corpus_path), out=str(root / "writer"), overrides=SMALL, quiet=True)
     found["writer"] = root / "writer"

@@ -14,7 +14,8 @@ export function links(container) {
     const frame = container.getBoundingClientRect();
     const place = (node) => {
       const box = node.getBoundingClientRect();
-      return { x: box.left + box.width / 2 - frame.left, y: box.top - frame.top + 2 };
+      const top = box.top - frame.top;
+      return { x: box.left + box.width / 2 - frame.left, top: top + 2, bottom: top + box.height };
     };
     const from = place(source);
     const paths = targets
@@ -26,9 +27,14 @@ export function links(container) {
   return { element: drawing, draw };
 }
 
+// Over the line where both are on it; else from the edge of the one to the facing edge of the other.
 function curve(from, to, weight) {
-  const lift = 10 + Math.min(22, Math.abs(from.x - to.x) * 0.08);
-  const path = `M ${from.x} ${from.y} C ${from.x} ${from.y - lift}, ${to.x} ${to.y - lift}, ${to.x} ${to.y}`;
+  const down = to.top > from.bottom;
+  const up = from.top > to.bottom;
+  const [start, end] = [down ? from.bottom : from.top, up ? to.bottom : to.top];
+  const lift = down || up ? (end - start) / 2 : -10 - Math.min(22, Math.abs(from.x - to.x) * 0.08);
+  const bend = down || up ? end - lift : end + lift;
+  const path = `M ${from.x} ${start} C ${from.x} ${start + lift}, ${to.x} ${bend}, ${to.x} ${end}`;
   const style = { "stroke-width": `${(0.8 + 4 * weight).toFixed(2)}px`, opacity: (0.35 + 0.6 * weight).toFixed(2) };
   return svg("path", { d: path, style });
 }

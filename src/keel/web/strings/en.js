@@ -134,6 +134,7 @@ export default {
   "why.intro": "Which words an answer rests on, what each head is worth to it, and what each layer would already answer.",
   "why.ask": "Explain",
   "why.empty": "Fill in what the model reads.",
+  "why.mask": "Put [MASK] into the text: what the model predicts there is explained.",
   "why.view": "What to explain",
   "why.view.attribution": "Which words does it rest on?",
   "why.view.heads": "What is each head worth?",

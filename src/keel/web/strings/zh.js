@@ -134,6 +134,7 @@ export default {
   "why.intro": "答案依据哪些词，每个注意力头对它有多大作用，以及每一层会给出什么答案。",
   "why.ask": "解释",
   "why.empty": "请填写模型要读的内容。",
+  "why.mask": "请在文本中加入 [MASK]：将解释模型在那里的预测。",
   "why.view": "要解释什么",
   "why.view.attribution": "答案依据哪些词？",
   "why.view.heads": "每个头有多大作用？",

@@ -11,6 +11,7 @@ import { outcome } from "../parts/outcome.js";
 import { heads } from "../why/heads.js";
 import { layers } from "../why/layers.js";
 import { tokens } from "../why/tokens.js";
+import { MASK } from "../words.js";
 
 const VIEWS = { attribution: tokens, heads, layers };
 const can = (model, ability) => model.abilities.includes(ability);
@@ -38,6 +39,15 @@ function shape(model) {
   return !model.task && !answers(model) ? "pair" : shapeOf(model, true);
 }
 
+// Nothing to explain yet: a model that predicts masked tokens, and a text without one. Heads are then judged by how
+// they move the text's vector.
+function asksNothing(model, given, view) {
+  const mask = given.text.includes(MASK) || given.text.includes(model.mask);
+  return (
+    given.shape === "masked" && !mask && (view === "layers" || (view === "attribution" && given.pair === undefined))
+  );
+}
+
 class Why {
   constructor(page, state) {
     Object.assign(this, { page, state, t: page.t });
@@ -61,6 +71,7 @@ class Why {
       const given = this.inputs.given();
       if (!given.complete) return { nodes: h("p", { class: "note" }, this.t("why.empty")) };
       const view = this.fields.view.value;
+      if (asksNothing(model, given, view)) return { nodes: h("p", { class: "note" }, this.t("why.mask")) };
       const body = { model: model.id, text: given.text, method: view, ...this.chosen(view) };
       if (given.pair !== undefined) body.pair = given.pair;
       const found = await post("/v1/explain", body, signal);
