@@ -32,7 +32,7 @@ SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it
 YOUNG = 2.0  # seconds: a worker that ends sooner did not really start
 MOST_YOUNG = 5  # deaths of young workers, one after the other
 FIRST_DELAY = 0.1  # seconds before a young worker is replaced, doubled each time
-STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+STOPPING = tuple(number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGHUP"))
 
 Work = Callable[[int, int], None]  # the place of the worker; a descriptor that can be read when the parent has ended
 
@@ -173,5 +173,5 @@ def shared_metrics() -> Iterator[None]:
 
 
 def check_workers(workers: int) -> None:
-    if workers > 1 and not hasattr(os, "fork"):
+    if workers > 1 and sys.platform == "win32":
         raise UserError(f"--workers {workers}: this system cannot fork; run one server per port instead")

@@ -121,7 +121,7 @@ def test_figures_of_all_workers_are_added(pair: Any, processes: list[int]) -> No
 
     before = counted()
     asyncio.run(ask_everywhere(pair, 20, "/v1/tokens", {"texts": ["a"]}))
-    assert counted() == before + 20
+    wait_for(lambda: counted() == before + 20)
     os.kill(processes[0], signal.SIGKILL)
     wait_for(lambda: set(processes) != set(workers_of(pair.process.pid)))
     assert counted() == before + 20, "what a dead worker counted is not forgotten"
