@@ -22,6 +22,8 @@ import pytest
 # each other. Set before torch is imported, here and in the commands the tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+pytest_plugins = ["served"]  # running servers and their models, for tests/serving and tests/web
+
 VOCABULARY = 300
 # Dropout is on, for what must be repeatable includes it; fp32, because `auto` may settle otherwise on another day.
 TINY = (

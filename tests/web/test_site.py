@@ -8,7 +8,6 @@ import http.server
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,8 +21,6 @@ import pytest
 import keel
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = shutil.which("chromium")
-BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium fonts-noto-cjk")
 ASSET = re.compile(r"<(?:script|img|iframe|source|object|embed)\b[^>]*?\b(?:src|data)=\"?([^\"\s>]+)")
 STYLE = re.compile(r"<link\b[^>]*?\brel=\"?(?!canonical|alternate|next|prev)[^>]*>")
 ELSEWHERE = re.compile(r"(?:https?:)?//")
@@ -112,16 +109,6 @@ def server(site: Path) -> Iterator[str]:
         running.shutdown()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield running
-        running.close()
-
-
 @pytest.fixture
 def page(browser: Any, site: Path, server: str) -> Iterator[Any]:
     """A page of the browser that fails the test if it asks for anything that is not of the site."""
@@ -145,7 +132,6 @@ def search(page: Any, words: str) -> list[str]:
     return list(dict.fromkeys(place.partition("?")[0] for place in places))  # several sections of a page are one place
 
 
-@BROWSER
 @pytest.mark.parametrize("start, words, found", [
     ("index.html", "extend-positions", "guide/family.html"),
     ("index.html", "finetune", "reference/keel.html"),
@@ -159,7 +145,6 @@ def test_a_word_is_found(page: Any, site: Path, server: str, on_disk: bool, star
     assert any(place.endswith(f"/{found}") for place in places[:3]), places
 
 
-@BROWSER
 def test_a_word_that_is_nowhere_is_not_found(page: Any, server: str) -> None:
     page.goto(f"{server}/index.html")
     page.keyboard.press("s")
@@ -168,7 +153,6 @@ def test_a_word_that_is_nowhere_is_not_found(page: Any, server: str) -> None:
     page.get_by_text("No matching documents").wait_for(timeout=20_000)
 
 
-@BROWSER
 def test_the_language_of_a_page_is_switched(page: Any, server: str) -> None:
     page.goto(f"{server}/guide/tag.html")
     page.locator("label[for=__search]").first.wait_for(state="attached")

@@ -97,7 +97,7 @@ def layers(model: ExplainedModel, text: str, pair: Any = None, *, top: int = 5) 
     reader = model.learner.encoder().backbone
     logits = torch.stack([objective.predict(LayerEncoder(reader, vectors), batch) for vectors in found])
     names, chances = _chances(target, logits.float())
-    places = list(target.keep) if kind != "label" else [None]
+    places = list(target.places) if kind != "label" else [None]
     ranked = [_rank(place, chances[:, n], names, top) for n, place in enumerate(places)]
     return LayerAnswers(target.reading, kind, ranked)
 

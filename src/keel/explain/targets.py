@@ -61,7 +61,8 @@ class Target:
     answer: dict[str, Any]  # what is explained, as JSON
     score: Score  # (R,) for a batch of R rows
     targets: Callable[[int], dict[str, Any]] | None = None  # of a batch of so many rows; None: the task's own
-    keep: tuple[int, ...] = ()  # tokens that are the question, such as [MASK]
+    places: tuple[int, ...] = ()  # tokens at which tokens are predicted
+    keep: tuple[int, ...] = ()  # those of them that are the question and nothing that was read: [MASK]
 
     def batch(self, ids: np.ndarray, inspection: Inspection | None = None) -> Batch:
         """(R, n) ids in place of the row's own, as a batch."""
@@ -274,7 +275,8 @@ TASKS: dict[str, Callable[[ExplainedModel, str, Any, Choice], Target]] = {
 def _masked(model: ExplainedModel, reading: Reading, choice: Choice) -> Target:
     places = np.flatnonzero(reading.ids == model.tokenizer.mask)
     answer = {"kind": "token", "name": f"{choice.scale} at [MASK]", "scale": choice.scale, "places": places.tolist()}
-    return _tokens(model, reading, "masked_lm", places, answer, choice)
+    target = _tokens(model, reading, "masked_lm", places, answer, choice)
+    return replace(target, keep=target.places)
 
 
 def _next_token(model: ExplainedModel, text: str, pair: Any, choice: Choice) -> Target:

@@ -1,7 +1,7 @@
 // The place where an answer appears: empty, waiting, an error in words, or the result.
 //
-// In: `run(task)`, where `task(signal)` resolves to { nodes, said }. Out: what is shown, and what a screen reader is
-// told. A newer question cancels an older one.
+// In: `run(task)`, where `task(signal)` resolves to { nodes, said, shown }. Out: what is shown, and what a screen reader
+// is told; `shown` is called when the nodes have their place in the page. A newer question cancels an older one.
 
 import { h, replace } from "../dom.js";
 
@@ -25,10 +25,11 @@ export function outcome(page, empty = "") {
     element.setAttribute("aria-busy", "true");
     const waiting = setTimeout(() => wait(page, element), PATIENCE);
     try {
-      const { nodes, said } = await task(mine.signal);
+      const { nodes, said, shown } = await task(mine.signal);
       if (running !== mine) return false;
       replace(element, nodes);
       page.announce(said ?? "");
+      shown?.();
       return true;
     } catch (error) {
       if (running === mine && error.name !== "AbortError") replace(element, errorCard(page, error, () => run(task)));

@@ -1,6 +1,8 @@
 // The tabs in the order in which they are shown. A new tab is a file here and its texts in strings/.
 
+import { attention } from "./attention.js";
 import { fill } from "./fill.js";
+import { tasks } from "./tasks.js";
 import { tokens } from "./tokens.js";
 
-export const TABS = [fill, tokens];
+export const TABS = [fill, attention, tasks, tokens];

@@ -57,15 +57,19 @@ def folders(
     classifier: Path,
     corpus_path: Path,
     minilm: Path,
+    tiny: tuple[str, ...],
     labelled: Callable[[str, int, int], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
-    """A small model for every task, a language model, and a real sentence encoder."""
+    """A small model for every task, one before it had learnt much, a language model, and a real sentence encoder."""
     from keel.stages.finetune import finetune
     from keel.stages.pretrain import pretrain
 
     root = tmp_path_factory.mktemp("served")
-    found = {"minilm": minilm, "bert": finished_run, "classifier": classifier}
+    found = {"minilm": minilm, "bert": finished_run, "early": root / "early", "classifier": classifier}
+    pretrain(
+        "bert-tiny", corpus=str(corpus_path), out=str(root / "early"), overrides=[*tiny, "training.steps=5"], quiet=True
+    )
     for name, task in (("tagger", "tag"), ("reader", "answer"), ("scorer", "regress"), ("chooser", "choose")):
         data = str(labelled(task, 1, 24))
         finetune(str(finished_run), task, train=data, dev=data, out=str(root / name), overrides=PRECISE, quiet=True)
