@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ EXAMPLE_SIZE = 1 << 10  # of an example without text
 GROUPS_AT_ONCE = 4  # computed before memory is returned; each may leave as many holes as it has tensors
 
 T = TypeVar("T")
+Truncate = bool | Literal["left"]
 
 
 class Answered(NamedTuple):
@@ -240,10 +241,10 @@ class Model:
         return run(self.encode_work(texts))
 
     def encode_work(
-        self, texts: Sequence[str], *, prompt: str | None = None, truncate: bool = False
+        self, texts: Sequence[str], *, prompt: str | None = None, truncate: Truncate = False
     ) -> Work[list[np.ndarray]]:
         """The same as work; `prompt` and `truncate` as in `embed`."""
-        return self._vector_work(self.frame(self._prompted(texts, prompt), truncate), (-1,), None, list)
+        return self._vector_work(self.frame(self.prompted(texts, prompt), truncate), (-1,), None, list)
 
     def batch(self, texts: Sequence[str]) -> tuple[Batch, list[int]]:
         """The texts as an input of `module.backbone`, and which text is in which row: rows are sorted by length."""
@@ -257,13 +258,14 @@ class Model:
         *,
         normalize: bool | None = None,
         prompt: str | None = None,
-        truncate: bool = False,
+        truncate: Truncate = False,
     ) -> np.ndarray:
         """(texts, width): one vector per text, averaged over `layers`, where 0 is the embeddings and -1 the last layer.
 
         `pooling`: mean over the tokens, cls, or max; `normalize`: to length 1; `prompt`: the name of a text of the
         model's that is put before each text. None: as a sentence-transformers folder says, else the mean, as it is.
-        `truncate`: cut texts that are longer than the model's positions, which is an error otherwise.
+        `truncate`: cut the end (`"left"`: the beginning) of texts that are longer than the model's positions, which is
+        an error otherwise.
         """
         return run(self.embed_work(texts, pooling, layers, normalize=normalize, prompt=prompt, truncate=truncate))
 
@@ -275,14 +277,14 @@ class Model:
         *,
         normalize: bool | None = None,
         prompt: str | None = None,
-        truncate: bool = False,
+        truncate: Truncate = False,
     ) -> Work[np.ndarray]:
         """The same as work."""
         encoder = self.sentence_encoder
         pooling = encoder.pooling if pooling is None else pooling
         if pooling not in POOLINGS:
             raise UserError(f"unknown pooling '{pooling}'; choose {', '.join(POOLINGS)}")
-        texts = self._prompted(texts, encoder.default_prompt if prompt is None else prompt)
+        texts = self.prompted(texts, encoder.default_prompt if prompt is None else prompt)
         unit = encoder.normalize if normalize is None else normalize
 
         def finish(vectors: list[np.ndarray]) -> np.ndarray:
@@ -298,7 +300,7 @@ class Model:
         """How the folder says that a vector per text is made."""
         return read_sentence_encoder(self.path)
 
-    def _prompted(self, texts: Sequence[str], name: str | None) -> Sequence[str]:
+    def prompted(self, texts: Sequence[str], name: str | None) -> Sequence[str]:
         """The texts with one of the model's prompts before each."""
         if name is None or isinstance(texts, str):
             return texts
@@ -331,7 +333,7 @@ class Model:
             vectors[row] = part.mean(0) if pooling == "mean" else part.max(0) if pooling == "max" else part
         return vectors
 
-    def frame(self, texts: Sequence[str], truncate: bool = False) -> list[np.ndarray]:
+    def frame(self, texts: Sequence[str], truncate: Truncate = False) -> list[np.ndarray]:
         """The ids of each text, with [CLS] and [SEP]."""
         if isinstance(texts, str):
             raise UserError("a list of texts is needed; write [text] for one")
@@ -340,8 +342,9 @@ class Model:
             if not isinstance(text, str):
                 raise UserError(f"text {number}: {brief(text)} is not a text")
         room = self.learner.backbone.max_length - 2 if truncate else None
+        kept = slice(-room, None) if room and truncate == "left" else slice(room)
         ids = self.tokenizer.encode(texts)
-        return [self._framed(row[:room], text) for row, text in zip(ids, texts, strict=True)]
+        return [self._framed(row[kept], text) for row, text in zip(ids, texts, strict=True)]
 
     def _framed(self, ids: np.ndarray, text: str) -> np.ndarray:
         row = np.concatenate([[self.tokenizer.cls], ids, [self.tokenizer.sep]]).astype(np.int64)

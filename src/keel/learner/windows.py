@@ -8,16 +8,16 @@ padded, memory does not grow with the number of rows, and a row's output does no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from keel.batching import groups
-from keel.interfaces import Tokenizer
+from keel.interfaces import CachedEncoder, Tokenizer
 from keel.learner.learner import Learner
-from keel.values import Rows, Window
+from keel.values import Batch, Rows, Window
 
 BATCH_TOKENS = 4096
 
@@ -70,14 +70,18 @@ def outputs(
 
 @torch.no_grad()
 def output(
-    learner: Learner, windows: Sequence[Window], tokenizer: Tokenizer, device: torch.device | str = "cpu"
+    learner: Learner,
+    windows: Sequence[Window],
+    tokenizer: Tokenizer,
+    device: torch.device | str = "cpu",
+    predict: Callable[[CachedEncoder, Batch], torch.Tensor] | None = None,
 ) -> list[np.ndarray]:
-    """The same in one batch."""
+    """The same in one batch; `predict` instead of the objective's."""
     learner.eval()
     (objective,) = learner.objectives.values()
     order = by_length(windows)
     batch = learner.prepare(to_rows(windows), tokenizer, device)
-    predicted = objective.predict(learner.encoder(), batch).float().cpu().numpy()
+    predicted = (predict or objective.predict)(learner.encoder(), batch).float().cpu().numpy()
     counts = batch.targets.get(f"{objective.name}.counts")
     parts = predicted if counts is None else np.split(predicted, np.cumsum(counts)[:-1])
     found: list[Any] = [None] * len(windows)

@@ -19,7 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from keel import __version__
 from keel.errors import UserError
 from keel.serving.batcher import Overloaded
-from keel.serving.errors import ClientGone, body_of, headers_of, status_of
+from keel.serving.errors import ClientGone, answer_of
 from keel.serving.gate import Gate
 from keel.serving.routes import hugging_face, openai, operations, page, runs, tei
 from keel.serving.routes import keel as keel_routes
@@ -65,5 +65,5 @@ def make_app(service: Service) -> Any:
 
 
 async def _explain(request: Request, error: Exception) -> Response:
-    status, message = status_of(error)
-    return respond(body_of(request.url.path, status, message), status, headers_of(status))
+    status, body, headers = answer_of(request.url.path, error)
+    return respond(body, status, headers)

@@ -2,11 +2,14 @@
 
 In: an exception. Out: a JSON response. text-embeddings-inference's clients read `error` and `error_type`, OpenAI's an
 object under `error`, Hugging Face's a sentence under `error`.
+
+Notable choice: what is wrong with a body is 422, but 400 where OpenAI's own route says so (`/v1/embeddings`): its
+clients have an exception class for each status.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -18,8 +21,10 @@ from keel.serving.batcher import Overloaded
 from keel.serving.models import NotServed
 
 RETRY_AFTER = "1"  # seconds
-OPENAI_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-TEI_TYPES = {404: "not_found", 424: "backend", 429: "overloaded", 401: "unauthorized"}
+OPENAI_TYPES = {429: "rate_limit_error"}
+OPENAI_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+TEI_TYPES = {400: "Empty", 424: "Backend", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
+BAD_REQUESTS = {413: 400, 422: 400}  # how OpenAI's routes say it
 
 
 class TooLarge(UserError):
@@ -28,6 +33,25 @@ class TooLarge(UserError):
 
 class ClientGone(Exception):
     """Nobody waits for the answer any more."""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+def answer_of(path: str, error: BaseException) -> Answer:
+    """What the route with this path answers."""
+    status, message = status_of(error)
+    if is_openai(path):
+        status = BAD_REQUESTS.get(status, status)
+    body = body_of(path, status, message)
+    if path.startswith("/v1/"):
+        body["error"]["param"] = _param(error)
+        if isinstance(error, NotServed):
+            body["error"]["code"] = "model_not_found"
+    return Answer(status, body, headers_of(status))
 
 
 def status_of(error: BaseException) -> tuple[int, str]:
@@ -54,11 +78,10 @@ def status_of(error: BaseException) -> tuple[int, str]:
 def body_of(path: str, status: int, message: str) -> dict[str, Any]:
     if path.startswith("/v1/"):
         kind = OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-        return {"error": {"message": message, "type": kind, "param": None, "code": status}}
-    if path.startswith(("/models/", "/pipeline/")):
+        return {"error": {"message": message, "type": kind, "param": None, "code": OPENAI_CODES.get(status)}}
+    if path.startswith("/models/"):
         return {"error": message}
-    kind = TEI_TYPES.get(status, "unhealthy" if status >= 500 else "validation")
-    return {"error": message, "error_type": kind}
+    return {"error": message, "error_type": TEI_TYPES.get(status, "Validation")}
 
 
 def headers_of(status: int) -> dict[str, str]:
@@ -67,11 +90,27 @@ def headers_of(status: int) -> dict[str, str]:
     return {"www-authenticate": "Bearer"} if status == 401 else {}
 
 
+def is_openai(path: str) -> bool:
+    return path == "/v1/embeddings" or path.startswith("/v1/models")
+
+
+def _param(error: BaseException) -> str | None:
+    """The field with the first mistake."""
+    if not isinstance(error, RequestValidationError):
+        return None
+    return next((part for part in _place(error.errors()[0]) if isinstance(part, str)), None)
+
+
+def _place(mistake: dict[str, Any]) -> tuple[str | int, ...]:
+    return tuple(mistake.get("loc", ())[1:])
+
+
 def _first_mistake(error: RequestValidationError) -> str:
     """Where the first mistake is, and what is wrong; input is quoted shortly."""
-    mistakes = error.errors()
-    first = mistakes[0]
-    place = ".".join(str(part)[:100] for part in first.get("loc", ())[1:] if isinstance(part, str | int))
+    first = error.errors()[0]
+    place = ".".join(str(part)[:100] for part in _place(first) if isinstance(part, str | int))
     detail = str(first.get("ctx", {}).get("error", "")) if first.get("type") == "json_invalid" else ""
+    if first.get("type") == "extra_forbidden":
+        return f"{place}: there is no such field"
     found = "" if detail or first.get("type") == "missing" else f"; found {brief(first.get('input'))}"
     return f"{place or 'body'}: {first.get('msg', 'invalid')}{f' ({detail})' if detail else ''}{found}"

@@ -11,7 +11,8 @@ import os
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
+from keel.serving.workers import SHARED_METRICS
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -33,12 +34,14 @@ class Metrics:
         )
         self._batch_tokens = Histogram("keel_batch_tokens", "Tokens of a batch", buckets=TOKENS, registry=registry)
         self._batch_rows = Histogram("keel_batch_rows", "Rows of a batch", buckets=ROWS, registry=registry)
+        self.batches = 0
         self._stage = {name: self._stages.labels(name) for name in ("tokenize", "queue", "compute", "format")}
 
     def stage(self, name: str, seconds: float) -> None:
         self._stage[name].observe(seconds)
 
     def batch(self, tokens: int, rows: int, seconds: float) -> None:
+        self.batches += 1
         self._batch_tokens.observe(tokens)
         self._batch_rows.observe(rows)
         self.stage("compute", seconds)
@@ -48,7 +51,7 @@ class Metrics:
         self.seconds.labels(route).observe(seconds)
 
     def text(self) -> bytes:
-        if SHARED in os.environ:
+        if SHARED_METRICS in os.environ:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)
             return generate_latest(registry)

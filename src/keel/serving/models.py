@@ -60,6 +60,10 @@ class ServedModel:
             "prompts": sorted(model.sentence_encoder.prompts),
         }
 
+    def listed(self) -> dict[str, Any]:
+        """The same as an entry of OpenAI's list."""
+        return {"id": self.name, "object": "model", "created": 0, "owned_by": "keel", **self.describe()}
+
 
 class Models:
     def __init__(self, served: Sequence[ServedModel]) -> None:

@@ -1,4 +1,4 @@
-"""Runs the server in this process: a socket, uvicorn, signals, an orderly end.
+"""Runs the server: a socket, uvicorn, signals, an orderly end; in this process, or in several.
 
 In: models and settings. Out: an exit when a signal told it to stop: first `/health/ready` says no and answers close
 their connections, then the socket is closed, and every request that was accepted is answered.
@@ -9,33 +9,56 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
+import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 
 from keel.errors import UserError
+from keel.machine import default_threads, find_device, return_freed_memory
+from keel.serving.accepting import ABSENT, Acceptor, Counts
 from keel.serving.app import make_app
 from keel.serving.models import Models
 from keel.serving.protocol import limited
 from keel.serving.service import Service
 from keel.serving.settings import Settings
+from keel.serving.workers import SHARED_METRICS, Supervisor
 
 BACKLOG = 2048
 NOTICE = 0.5  # seconds in which clients see that the server goes away
+LAST_BYTES = 0.2  # seconds for requests that are on their way when the socket is closed
+MARGIN = 3.0  # seconds beyond --drain after which a worker is killed
+IDLE_TICKS = 10  # tenths of a second without a batch after which memory is returned
 SWITCH_INTERVAL = 0.0005  # seconds that a thread may keep the interpreter from the event loop
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, which tells clients before it closes their connections, and leaves signals to its caller."""
+@dataclass
+class Place:
+    """Where a server runs: alone, or as one of several workers."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    number: int = 0
+    parent: int | None = None  # a descriptor that can be read when the parent process has ended
+    counts: Counts = field(default_factory=lambda: Counts(1))
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells clients before it closes their connections, leaves signals to its caller, and
+    shares its socket."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, listening: socket.socket, place: Place) -> None:
         super().__init__(config)
-        self.service = service
+        self.service, self.place = service, place
+        self._batches_before = self._batches_returned = 0
+        self.acceptor = Acceptor(listening, self.server_state.connections, place.counts, place.number)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,23 +66,51 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
-        threads = self.service.settings.threads
-        self.service.batcher.start(loop, lambda: torch.set_num_threads(threads or torch.get_num_threads()))
+        self.service.batcher.start(loop, lambda: torch.set_num_threads(threads_of(self.service.settings)))
         with contextlib.suppress(ValueError, RuntimeError):  # not the main thread
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     loop.add_signal_handler(number, self.stop)
-        await super().startup(sockets)
+        if self.place.parent is not None:
+            loop.add_reader(self.place.parent, self._abandoned, loop, self.place.parent)
+        await super().startup(sockets=[])
+        self.acceptor.start(loop, self._make_protocol)
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = protocol(self.config, self.server_state, self.lifespan.state)
+        return made
 
     def stop(self) -> None:
         """Ends the server; a second time, without waiting."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    def _abandoned(self, loop: asyncio.AbstractEventLoop, parent: int) -> None:
+        """The parent was killed: this worker ends, and removes what the parent would have."""
+        loop.remove_reader(parent)
+        self.should_exit = True
+        shutil.rmtree(os.environ.get(SHARED_METRICS, ""), ignore_errors=True)
+
+    async def on_tick(self, counter: int) -> bool:
+        self.acceptor.update()
+        if counter % IDLE_TICKS == 0:
+            self._return_memory()
+        return await super().on_tick(counter)
+
+    def _return_memory(self) -> None:
+        """After work, once there is none: batches of ever-changing sizes leave 200 MB of holes in the heap."""
+        batches, self._batches_before = self._batches_before, self.service.metrics.batches
+        if batches == self._batches_before != self._batches_returned:
+            self._batches_returned = batches
+            self.service.pool.submit(return_freed_memory)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.service.draining = True
         await asyncio.sleep(NOTICE)
-        await super().shutdown(sockets)
+        await self.acceptor.stop()
+        await asyncio.sleep(LAST_BYTES)
+        await super().shutdown([])
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -92,6 +143,27 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(models: Models, settings: Settings, listening: socket.socket) -> None:
     """Serves until a signal comes."""
     raise_file_limit()
+    if settings.workers == 1:
+        work(models, settings, listening, Place())
+        return
+    counts = Counts(settings.workers)
+
+    def ended(place: int, process: int) -> None:
+        counts[place] = ABSENT
+        mark_process_dead(process)
+
+    gc.collect()
+    gc.freeze()  # so that a worker's search for garbage does not touch, and copy, what it shares
+    Supervisor(
+        settings.workers,
+        lambda place, parent: work(models, settings, listening, Place(place, parent, counts)),
+        ended,
+        settings.drain + NOTICE + LAST_BYTES + MARGIN,
+    ).run()
+
+
+def work(models: Models, settings: Settings, listening: socket.socket, place: Place) -> None:
+    """One process that serves."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     service = Service(models, settings)
     config = uvicorn.Config(
@@ -106,10 +178,25 @@ def serve(models: Models, settings: Settings, listening: socket.socket) -> None:
         timeout_graceful_shutdown=int(settings.drain),
         proxy_headers=False,
     )
-    server = Server(config, service)
+    server = Server(config, service, listening, place)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(server.serve([listening]))
+        runner.run(server.serve())
     service.batcher.stop()
+
+
+def check_device(settings: Settings) -> None:
+    """Several workers share a CPU, not a GPU; and loading must not start threads, which a fork would not copy."""
+    if settings.workers > 1:
+        if find_device(settings.device).type != "cpu":
+            raise UserError(
+                f"--workers {settings.workers}: one process keeps a GPU busy; leave --workers out, or add --device cpu"
+            )
+        torch.set_num_threads(1)
+
+
+def threads_of(settings: Settings) -> int:
+    """The threads that a worker computes with: by default the cores are divided among the workers."""
+    return settings.threads or max(1, default_threads() // settings.workers)
 
 
 def address(listening: socket.socket) -> str:

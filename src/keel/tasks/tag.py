@@ -139,6 +139,17 @@ class Tag(Task):
             truncation += Truncation(1, 0, len(ids), 0)
         return windows, truncation
 
+    def token_windows(self, texts: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[Window]:
+        """Windows in which every token of these texts is predicted, not only the first of each word; `place`: which."""
+        windows = []
+        for number, ids in enumerate(texts):
+            for kept, own in self._window_places(len(ids)):
+                answers = np.full(len(kept) + 2, -1)
+                answers[1:-1][own] = 0
+                row = frame(tokenizer, [ids[kept]])
+                windows.append(Window(*row, number, token_answers={"tag": answers}, place=kept[own]))
+        return windows
+
     def _window_places(self, length: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Windows, and for each the positions that are predicted in it: those nearest to its middle."""
         room = self.data.length - 2

@@ -87,6 +87,11 @@ class LibraryTokenizer:
         with no_panic("the ids"):
             return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False))
 
+    def join(self, tokens: Sequence[str]) -> str:
+        """Tokens as text."""
+        decoder = self._tokenizer.decoder
+        return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
+
     def token(self, id: int) -> str:
         if id < 0:
             raise UserError("this tokenizer has no such special token")

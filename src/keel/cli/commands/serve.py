@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from keel.cli import common
 from keel.errors import UserError
+
+if TYPE_CHECKING:
+    from keel.serving.settings import Settings
+
+NEEDED = ("fastapi", "httptools", "orjson", "prometheus_client", "uvicorn")
 
 ModelFolders = Annotated[
     list[str], typer.Argument(metavar="MODEL", help="Model folders, or NAME=FOLDER to give them other names.")
@@ -47,12 +55,8 @@ def serve(
 ) -> None:
     """Answers over HTTP, and shows a page in the browser. The answers are those of keel predict, embed and fill. Every
     option can be set by the environment: --max-queue by KEEL_MAX_QUEUE."""
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"keel serve needs {error.name}: pip install 'keel-nlp[serve]'") from None
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise UserError(f"keel serve needs {missing[0]}: pip install 'keel-nlp[serve]'")
     from keel.serving.settings import Settings
 
     settings = Settings(
@@ -79,18 +83,26 @@ def serve(
         quiet=quiet,
     )
     settings.check()
-    common.use_threads(threads)
     _serve(models, settings)
 
 
-def _serve(folders: list[str], settings: object) -> None:
-    from keel.serving.models import load_models, parse_models
-    from keel.serving.server import address, listen, serve
-    from keel.serving.settings import Settings
+def _serve(folders: list[str], settings: Settings) -> None:
+    from keel.serving.workers import SHARED_METRICS, check_workers, shared_metrics
 
-    assert isinstance(settings, Settings)
+    check_workers(settings.workers)
+    os.environ.pop(SHARED_METRICS, None)
+    with shared_metrics() if settings.workers > 1 else contextlib.nullcontext():
+        _serve_here(folders, settings)
+
+
+def _serve_here(folders: list[str], settings: Settings) -> None:
+    common.use_threads(settings.threads)
+    from keel.serving.models import load_models, parse_models
+    from keel.serving.server import address, check_device, listen, serve
+
     named = parse_models(folders)
     listening = listen(settings.host, settings.port)
+    check_device(settings)
     models = load_models(named, settings.device, settings.allow_pickle)
     for one in models:
         typer.echo(f"{one.name}: {', '.join(one.abilities)}")

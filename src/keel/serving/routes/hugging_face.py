@@ -1,101 +1,39 @@
-"""Hugging Face's task bodies `{inputs, parameters}` at `/models/{name}`, as InferenceClient sends them.
+"""Hugging Face's task bodies `{inputs, parameters}` at `/models/{name}`, as InferenceClient sends them; at `/` for the
+first model, as text-embeddings-inference takes them.
 
 In: a body of fill-mask, text-classification, token-classification, question-answering, feature-extraction,
 sentence-similarity, translation or text-generation. Out: the body that these tasks answer with.
 
-Notable choice: the client names no task, so it follows from the inputs and from what the model can do;
-`/models/{name}/pipeline/{task}` names it.
+Notable choices
+- The client names no task, so it follows from the inputs and from what the model can do;
+  `/models/{name}/pipeline/{task}` names it.
+- token-classification without an aggregation strategy answers what `keel predict` says.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from keel.configs import brief
 from keel.inference.model import Model
+from keel.inference.token_labels import token_label_work
 from keel.inference.translate import translate_work
+from keel.serving.label_scores import FUNCTIONS, logits, ranked, usual_function
 from keel.serving.models import ServedModel
+from keel.serving.routes import _hugging_face_bodies as bodies
 from keel.serving.routes.openai import shorten
-from keel.serving.routes.tei import cosines, predictions, ranked_labels
+from keel.serving.routes.tei import EmbedBody, cosines, embedded, not_empty, predictions
 from keel.serving.service import Service, alone, respond
-from keel.text.word_spans import word_spans
+from keel.serving.token_groups import aggregate
 
-TARGETS = 100  # of fill-mask
 Reply = Any
-
-
-class QuestionInputs(BaseModel):
-    question: str
-    context: str
-
-
-class SimilarityInputs(BaseModel):
-    source_sentence: str
-    sentences: list[str]
-
-
-class Parameters(BaseModel):
-    """Of all tasks; those that Keel has no use for are ignored, as the clients send them without being asked."""
-
-    model_config = ConfigDict(extra="ignore")
-    top_k: int | None = Field(None, ge=1, le=1000)
-    targets: list[str] | None = Field(None, max_length=TARGETS)
-    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
-    normalize: bool | None = None
-    truncate: bool | None = None
-    prompt_name: str | None = None
-    dimensions: int | None = Field(None, ge=1)
-    handle_impossible_answer: bool | None = None
-    max_new_tokens: int | None = Field(None, ge=1, le=2048)
-    temperature: float | None = None
-    top_p: float | None = None
-    do_sample: bool | None = None
-    seed: int | None = Field(None, ge=0, lt=1 << 63)
-    return_full_text: bool | None = None
-
-
-class TaskBody(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    inputs: str | list[str] | QuestionInputs | SimilarityInputs
-    parameters: Parameters | None = None
-
-
-def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["Hugging Face"])
-
-    @routes.post("/models/{name}")
-    async def ask(name: str, body: TaskBody, request: Request) -> Response:
-        served = service.models.find(name)
-        return respond(await Task(service, request, served, body).answer(guess(served, body.inputs)))
-
-    @routes.post("/models/{name}/pipeline/{task}")
-    async def ask_task(name: str, task: str, body: TaskBody, request: Request) -> Response:
-        return respond(await Task(service, request, service.models.find(name), body).answer(task))
-
-    return routes
-
-
-def guess(served: ServedModel, inputs: Any) -> str:
-    """The task that these inputs ask for."""
-    if isinstance(inputs, SimilarityInputs):
-        return "sentence-similarity"
-    if isinstance(inputs, QuestionInputs):
-        return "question-answering"
-    if served.task in TASK_NAMES:
-        return TASK_NAMES[served.task]
-    texts = [inputs] if isinstance(inputs, str) else inputs
-    if "fill" in served.abilities and all(_has_mask(served.model, text) for text in texts):
-        return "fill-mask"
-    return "text-generation" if "generate" in served.abilities else "feature-extraction"
-
-
 TASK_NAMES: dict[str | None, str] = {
     "classify": "text-classification",
     "regress": "text-classification",
@@ -105,72 +43,115 @@ TASK_NAMES: dict[str | None, str] = {
 }
 
 
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(tags=["Hugging Face"])
+
+    @routes.post("/models/{name}")
+    async def ask(name: str, body: bodies.TaskBody, request: Request) -> Response:
+        served = service.models.find(name)
+        return respond(await Task(service, request, served, body).answer(guess(served, body.inputs)))
+
+    @routes.post("/models/{name}/pipeline/{task}")
+    async def ask_task(name: str, task: str, body: bodies.TaskBody, request: Request) -> Response:
+        return respond(await Task(service, request, service.models.find(name), body).answer(task))
+
+    @routes.post("/")
+    async def ask_first(body: bodies.TaskBody, request: Request) -> Response:
+        """One vector per text, of length 1, where the first model does nothing else."""
+        served = service.models.find(None)
+        task = guess(served, body.inputs)
+        if task == "feature-extraction":
+            given = {name: value for name, value in body.beside_inputs().items() if value is not None}
+            asked = EmbedBody(inputs=body.inputs, **given)
+            return respond(await embedded(service, request, served, asked))
+        return respond(await Task(service, request, served, body).answer(task))
+
+    return routes
+
+
+def guess(served: ServedModel, inputs: Any) -> str:
+    """The task that these inputs ask for."""
+    if isinstance(inputs, bodies.SimilarityInputs):
+        return "sentence-similarity"
+    if isinstance(inputs, bodies.QuestionInputs):
+        return "question-answering"
+    if served.task in TASK_NAMES:
+        return TASK_NAMES[served.task]
+    texts = inputs if isinstance(inputs, list) else [inputs]
+    if "fill" in served.abilities and all(_has_mask(served.model, text) for text in texts):
+        return "fill-mask"
+    return "text-generation" if "generate" in served.abilities else "feature-extraction"
+
+
 class Task:
     """One request."""
 
-    def __init__(self, service: Service, request: Request, served: ServedModel, body: TaskBody) -> None:
+    def __init__(self, service: Service, request: Request, served: ServedModel, body: bodies.TaskBody) -> None:
         self.service, self.request, self.served, self.model = service, request, served, served.model
-        self.inputs: Any = body.inputs
-        self.options = body.parameters or Parameters()
+        self.body, self.inputs = body, body.inputs
 
     async def answer(self, task: str) -> Reply:
-        methods = {
-            "fill-mask": self.fill_mask,
-            "text-classification": self.text_classification,
-            "token-classification": self.token_classification,
-            "question-answering": self.question_answering,
-            "feature-extraction": self.feature_extraction,
-            "sentence-similarity": self.sentence_similarity,
-            "translation": self.translation,
-            "text-generation": self.text_generation,
-        }
-        if task not in methods:
-            raise HTTPException(404, f"there is no task {brief(task)}; known: {', '.join(methods)}")
-        return await methods[task]()
+        if task not in TASKS:
+            raise HTTPException(404, f"there is no task {brief(task)}; known: {', '.join(TASKS)}")
+        kind, answer = TASKS[task]
+        given = self.body.parameters or {}
+        if kind is bodies.FeatureExtraction:
+            given = {**self.body.beside_inputs(), **given}
+        return await answer(self, bodies.read_parameters(kind, given, task))
 
     def texts(self) -> list[str]:
-        if isinstance(self.inputs, str):
-            return [self.inputs]
-        if isinstance(self.inputs, list):
-            return self.inputs
+        texts = self.inputs if isinstance(self.inputs, list) else [self.inputs]
+        if all(isinstance(one, str) for one in texts):
+            return not_empty(texts)
         raise HTTPException(422, "inputs: this task takes a text, or a list of texts")
 
-    def _one_or_all(self, found: list[Any]) -> Reply:
-        return found[0] if isinstance(self.inputs, str) else found
+    def texts_or_pairs(self) -> list[Any]:
+        given = self.inputs if isinstance(self.inputs, list) else [self.inputs]
+        if any(isinstance(one, bodies.QuestionInputs | bodies.SimilarityInputs) for one in given):
+            raise HTTPException(422, "inputs: this task takes texts, or pairs {text, text_pair}")
+        return [[one.text, one.text_pair] if isinstance(one, bodies.TextPair) else one for one in not_empty(given)]
 
-    def _need(self, ability: str, *tasks: str) -> None:
+    def one_or_all(self, found: list[Any]) -> Reply:
+        return found if isinstance(self.inputs, list) else found[0]
+
+    def need(self, ability: str, *tasks: str) -> None:
         self.service.models.find(self.served.name, ability)
         if tasks and self.served.task not in tasks:
             raise HTTPException(422, f"the model '{self.served.name}' was fine-tuned for {self.served.task}")
 
-    async def fill_mask(self) -> Reply:
-        self._need("fill")
-        texts, targets = self.texts(), self.options.targets
-        top = self.model.tokenizer.size if targets else self.options.top_k or 5
+    async def fill_mask(self, options: bodies.FillMask) -> Reply:
+        self.need("fill")
+        texts, targets = self.texts(), _target_ids(self.model, options.targets)
+        top = self.model.tokenizer.size if targets else options.top_k
         filled = await self.service.answer(self.request, texts, lambda: self.model.fill_work(texts, top))
         found = []
         for text, masks in zip(texts, filled, strict=True):
             if targets:
-                masks = [_only(self.model, ranked, targets) for ranked in masks]
-            replies = [_filled(self.model, text, place, ranked) for place, ranked in enumerate(masks)]
+                masks = [[one for one in mask if one["id"] in targets] for mask in masks]
+            replies = _filled(self.model, text, [mask[: options.top_k] for mask in masks])
             found.append(replies[0] if len(replies) == 1 else replies)
-        return self._one_or_all(found)
+        return self.one_or_all(found)
 
-    async def text_classification(self) -> Reply:
-        self._need("predict", "classify", "regress")
-        answers = await predictions(self.service, self.request, self.served, self.texts())
-        return [ranked_labels(answer)[: self.options.top_k] for answer in answers]
+    async def text_classification(self, options: bodies.TextClassification) -> Reply:
+        self.need("predict", "classify", "regress")
+        found = await logits(self.service, self.request, self.served, self.texts_or_pairs())
+        scores = FUNCTIONS[options.function_to_apply or usual_function(self.served)](found)
+        return [labels[: options.top_k] for labels in ranked(self.served, scores)]
 
-    async def token_classification(self) -> Reply:
-        self._need("predict", "tag")
-        texts = self.texts()
-        answers = await predictions(self.service, self.request, self.served, texts)
-        pieces = self.options.aggregation_strategy == "none"
-        return self._one_or_all([_tagged(text, a, pieces) for text, a in zip(texts, answers, strict=True)])
+    async def token_classification(self, options: bodies.TokenClassification) -> Reply:
+        self.need("predict", "tag")
+        texts, strategy = self.texts(), options.aggregation_strategy
+        if strategy is None:
+            answers = await predictions(self.service, self.request, self.served, texts)
+            return self.one_or_all([_tagged(answer, options.ignore_labels) for answer in answers])
+        labels = self.served.describe()["labels"]
+        found = await self.service.answer(self.request, texts, lambda: token_label_work(self.model, texts))
+        tokenizer, ignored = self.model.tokenizer, options.ignore_labels
+        return self.one_or_all([aggregate(one, labels, tokenizer, strategy, ignored) for one in found])
 
-    async def question_answering(self) -> Reply:
-        self._need("predict", "answer")
-        if not isinstance(self.inputs, QuestionInputs):
+    async def question_answering(self, options: bodies.QuestionAnswering) -> Reply:
+        self.need("predict", "answer")
+        if not isinstance(self.inputs, bodies.QuestionInputs):
             raise HTTPException(422, "inputs: a question and its context are needed")
         given = [[self.inputs.question, self.inputs.context]]
         (answer,) = await predictions(self.service, self.request, self.served, given)
@@ -178,114 +159,119 @@ class Task:
             {"score": best["probability"], "start": best["start"], "end": best["end"], "answer": best["text"]}
             for best in answer["best"]
         ]
-        nothing = {"score": answer["probability"], "start": 0, "end": 0, "answer": ""}
-        if not found or (self.options.handle_impossible_answer and not answer["answer"]):
-            found.insert(0, nothing)
-        return found[0] if (self.options.top_k or 1) == 1 else found[: self.options.top_k]
+        if not found or (options.handle_impossible_answer and not answer["answer"]):
+            found.insert(0, {"score": answer["probability"], "start": 0, "end": 0, "answer": ""})
+        return found[0] if options.top_k == 1 else found[: options.top_k]
 
-    async def feature_extraction(self) -> Reply:
-        self._need("embed")
-        texts, options = self.texts(), self.options
-        given: dict[str, Any] = {"prompt": options.prompt_name, "truncate": bool(options.truncate)}
+    async def feature_extraction(self, options: bodies.FeatureExtraction) -> Reply:
+        """One vector per text from a sentence encoder; from other models one per token."""
+        self.need("embed")
+        texts, given = self.texts(), _read_options(options)
         if not self.model.sentence_encoder.pooled:
             return await self.service.answer(self.request, texts, lambda: self.model.encode_work(texts, **given))
+        unit = self.model.sentence_encoder.normalize if options.normalize is None else options.normalize
         vectors = await self.service.answer(
-            self.request, texts, lambda: self.model.embed_work(texts, normalize=options.normalize, **given)
+            self.request, texts, lambda: self.model.embed_work(texts, normalize=unit, **given)
         )
-        if options.dimensions is None:
-            return vectors
-        return (
-            shorten(vectors, options.dimensions)
-            if options.normalize
-            else np.ascontiguousarray(vectors[:, : options.dimensions])
-        )
+        return shorten(vectors, options.dimensions, unit)
 
-    async def sentence_similarity(self) -> Reply:
-        self._need("embed")
-        if not isinstance(self.inputs, SimilarityInputs):
+    async def sentence_similarity(self, options: bodies.Similarity) -> Reply:
+        self.need("embed")
+        if not isinstance(self.inputs, bodies.SimilarityInputs):
             raise HTTPException(422, "inputs: a source_sentence and sentences are needed")
-        return await cosines(
-            self.service, self.request, self.served, self.inputs.source_sentence, self.inputs.sentences
-        )
+        source, sentences = self.inputs.source_sentence, not_empty(self.inputs.sentences)
+        return await cosines(self.service, self.request, self.served, source, sentences, **_read_options(options))
 
-    async def translation(self) -> Reply:
-        self._need("translate")
+    async def translation(self, options: bodies.Translation) -> Reply:
+        self.need("translate")
         texts = self.texts()
         answers = await self.service.answer(self.request, texts, lambda: translate_work(self.model, texts))
         return [{"translation_text": answer["translation"]} for answer in answers]
 
-    async def text_generation(self) -> Reply:
-        self._need("generate")
-        (text,) = self.texts()[:1] or [""]
-        options = self.options
+    async def text_generation(self, options: bodies.TextGeneration) -> Reply:
+        self.need("generate")
+        texts = self.texts()
+        if len(texts) > 1:
+            raise HTTPException(422, "inputs: text-generation takes one text")
         chosen: dict[str, Any] = {
-            "tokens": options.max_new_tokens or 60,
-            "temperature": 0.0 if options.do_sample is False else options.temperature or 1.0,
+            "tokens": options.max_new_tokens,
+            "temperature": 0.0 if options.do_sample is False else options.temperature,
             "top_k": options.top_k,
             "top_p": options.top_p,
-            "seed": options.seed or 1,
+            "seed": options.seed,
         }
         (found,) = await self.service.answer(
-            self.request, [text], lambda: alone(lambda: self.model.generate(text, **chosen))
+            self.request, texts, lambda: alone(lambda: self.model.generate(texts[0], **chosen))
         )
-        new = found["text"] if options.return_full_text is not False else found["text"].removeprefix(text).strip()
-        return [{"generated_text": new}]
+        whole = options.return_full_text
+        return [{"generated_text": found["text"] if whole else found["text"].removeprefix(texts[0]).strip()}]
 
 
-def _has_mask(model: Model, text: str) -> bool:
-    return "[MASK]" in text or model.tokenizer.token(model.tokenizer.mask) in text
+Answering = Callable[[Task, Any], Awaitable[Reply]]
+TASKS: dict[str, tuple[type[bodies.Parameters], Answering]] = {
+    "fill-mask": (bodies.FillMask, Task.fill_mask),
+    "text-classification": (bodies.TextClassification, Task.text_classification),
+    "token-classification": (bodies.TokenClassification, Task.token_classification),
+    "question-answering": (bodies.QuestionAnswering, Task.question_answering),
+    "feature-extraction": (bodies.FeatureExtraction, Task.feature_extraction),
+    "sentence-similarity": (bodies.Similarity, Task.sentence_similarity),
+    "translation": (bodies.Translation, Task.translation),
+    "text-generation": (bodies.TextGeneration, Task.text_generation),
+}
 
 
-def _only(model: Model, ranked: list[dict[str, Any]], targets: list[str]) -> list[dict[str, Any]]:
-    """The predictions that are among the targets: the first token of each, as in transformers' pipeline."""
-    ids = {int(ids[0]) for ids in model.tokenizer.encode(targets) if len(ids)}
-    return [one for one in ranked if one["id"] in ids]
+def _has_mask(model: Model, text: Any) -> bool:
+    return isinstance(text, str) and ("[MASK]" in text or model.tokenizer.token(model.tokenizer.mask) in text)
 
 
-def _filled(model: Model, text: str, place: int, ranked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _read_options(options: bodies.Similarity) -> dict[str, Any]:
+    """How texts are read, in the words of `Model.embed`."""
+    cut = "left" if options.truncation_direction in ("left", "Left") else True
+    return {"prompt": options.prompt_name, "truncate": cut if options.truncate else False}
+
+
+def _target_ids(model: Model, targets: Sequence[str] | None) -> set[int]:
+    """The ids of these tokens; of a word that is no token, that of its first, as in transformers' pipeline."""
+    if targets is None:
+        return set()
     tokenizer = model.tokenizer
-    ids, _ = tokenizer.encode_with_offsets(tokenizer.with_masks(text))
-    masked = [number for number, id in enumerate(ids) if id == tokenizer.mask]
-    found = []
-    for one in ranked:
-        row = [*ids]
-        row[masked[place]] = one["id"]
-        sequence = tokenizer.decode(row).strip()
-        found.append({"score": one["probability"], "token": one["id"], "token_str": one["token"], "sequence": sequence})
+    known = {token: id for id, token in enumerate(tokenizer.vocabulary)} if targets else {}
+    found = set[int]()
+    for target in targets:
+        first = [known[target]] if target in known else tokenizer.encode([target])[0][:1].tolist()
+        if not first:
+            raise HTTPException(422, f"parameters.targets: {brief(target)} has no token")
+        found.update(first)
     return found
 
 
-def _tagged(text: str, answer: dict[str, Any], pieces: bool) -> list[dict[str, Any]]:
-    """Entities, or words with their tags: all words of a tagger that has no entities, those of entities otherwise."""
-    if "words" in answer:
-        key = "entity" if pieces else "entity_group"
-        return [
-            {key: w["label"], "score": w["probability"], "word": w["text"], "start": w["start"], "end": w["end"]}
-            for w in answer["words"]
-        ]
-    if not pieces:
-        return [
-            {
-                "entity_group": one["label"],
-                "score": one["probability"],
-                "word": one["text"],
-                "start": one["start"],
-                "end": one["end"],
-            }
-            for one in answer["entities"]
-        ]
+def _filled(model: Model, text: str, masks: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    """For each mask its predictions, with the text that each makes."""
+    tokenizer = model.tokenizer
+    ids = np.asarray(tokenizer.encode_with_offsets(tokenizer.with_masks(text))[0])
     found = []
-    for index, ((start, end), tag) in enumerate(zip(word_spans(text), answer["tags"], strict=True), 1):
-        inside = [one for one in answer["entities"] if one["start"] <= start and end <= one["end"]]
-        for one in inside:
-            found.append(
-                {
-                    "entity": tag,
-                    "score": one["probability"],
-                    "index": index,
-                    "word": text[start:end],
-                    "start": start,
-                    "end": end,
-                }
-            )
+    for place, best in zip(np.flatnonzero(ids == tokenizer.mask), masks, strict=True):
+        replies = []
+        for one in best:
+            ids[place] = one["id"]
+            reply = {"score": one["probability"], "token": one["id"], "token_str": one["token"]}
+            replies.append({**reply, "sequence": tokenizer.decode(ids.tolist()).strip()})
+        ids[place] = tokenizer.mask
+        found.append(replies)
     return found
+
+
+def _tagged(answer: dict[str, Any], ignored: Sequence[str]) -> list[dict[str, Any]]:
+    """What `keel predict` says: entities, or the words of a tagger that has none."""
+    found = answer.get("entities") or answer.get("words") or []
+    return [
+        {
+            "entity_group": one["label"],
+            "score": one["probability"],
+            "word": one["text"],
+            "start": one["start"],
+            "end": one["end"],
+        }
+        for one in found
+        if one["label"] not in ignored
+    ]

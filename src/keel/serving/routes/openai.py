@@ -1,4 +1,5 @@
-"""`/v1/embeddings` as OpenAI's clients ask it, floats or base64. (`/v1/models` is in `operations.py`.)
+"""`/v1/embeddings` as OpenAI's clients ask it, floats or base64, and one entry of `/v1/models`. (The list of all is in
+`operations.py`.)
 
 In: texts. Out: vectors of length 1, whatever the model's folder says: those clients compare by dot product.
 """
@@ -14,17 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from keel.errors import UserError
 from keel.inference.work import Work
 from keel.serving.service import Service, respond
 
 
 class EmbeddingsBody(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="forbid")
     input: str | list[str] = Field(description="Texts; token ids are not accepted, they belong to another tokenizer.")
-    model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions only.")
-    user: str | None = None
+    model: str | None = Field(None, description="Default: the first that can embed.")
+    encoding_format: Literal["float", "base64"] | None = "float"
+    dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions only, at length 1.")
+    user: str | None = Field(None, description="Ignored.")
 
 
 def router(service: Service) -> APIRouter:
@@ -50,17 +52,23 @@ def router(service: Service) -> APIRouter:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return respond({"object": "list", "data": data, "model": served.name, "usage": usage})
 
+    @routes.get("/models/{name}")
+    async def model(name: str) -> Response:
+        return respond(service.models.find(name).listed())
+
     return routes
 
 
-def shorten(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
+def shorten(vectors: np.ndarray, dimensions: int | None, normalize: bool = True) -> np.ndarray:
     """The first dimensions, at length 1 again."""
-    if dimensions is None or dimensions >= vectors.shape[1]:
+    if dimensions is None:
         return vectors
-    kept = vectors[:, :dimensions]
-    return kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12)
+    if dimensions > vectors.shape[1]:
+        raise UserError(f"dimensions: {dimensions} are asked for, but this model's vectors have {vectors.shape[1]}")
+    kept = np.ascontiguousarray(vectors[:, :dimensions])
+    return kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12) if normalize else kept
 
 
-def _encoded(vector: np.ndarray, encoding: str) -> Any:
+def _encoded(vector: np.ndarray, encoding: str | None) -> Any:
     vector = np.ascontiguousarray(vector, dtype="<f4")
     return base64.b64encode(vector.tobytes()).decode() if encoding == "base64" else vector

@@ -26,8 +26,6 @@ def router(service: Service) -> APIRouter:
 
     @routes.get("/v1/models")
     async def models() -> Response:
-        described = [one.describe() for one in service.models]
-        listed = [{"id": one["name"], "object": "model", "created": 0, "owned_by": "keel", **one} for one in described]
-        return respond({"object": "list", "data": listed})
+        return respond({"object": "list", "data": [one.listed() for one in service.models]})
 
     return routes

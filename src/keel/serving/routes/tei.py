@@ -2,12 +2,15 @@
 
 In: its request bodies. Out: its response bodies, for the first model that can answer.
 
-Notable choice: `/rerank` takes a model fine-tuned on pairs: the value of `regress`, or the probability of the last
-label of `classify` with two labels.
+Notable choices
+- `/rerank` takes a model fine-tuned on pairs: `regress`, or `classify` with two labels, of which the last is the
+  better. Scores are between 0 and 1 (the sigmoid of the number), or as they are with `raw_scores`.
+- Long texts of `/predict` and `/rerank` are treated as in training, whatever `truncate` says.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -19,31 +22,33 @@ from starlette.responses import Response
 
 from keel import __version__
 from keel.inference.work import Work
+from keel.serving.label_scores import FUNCTIONS, label_names, logits, ranked, sigmoid, usual_function
 from keel.serving.models import NotServed, ServedModel
 from keel.serving.routes.openai import shorten
 from keel.serving.service import Service, done, respond
 from keel.tokenizers.special_tokens import frame
 
-Id = Annotated[int, Field(ge=0, lt=1 << 31)]
+Id = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
+Ids = list[Id]  # of this model's own tokenizer, as /tokenize gives them
+Direction = Literal["right", "left", "Right", "Left"]
 
 
 class Body(BaseModel):
+    """Fields that are not known are ignored, as by text-embeddings-inference."""
+
     model_config = ConfigDict(extra="ignore")
 
 
-class EmbedBody(Body):
-    inputs: str | list[str]
-    normalize: bool = True
-    truncate: bool | None = False
-    truncation_direction: Literal["right", "Right"] = "right"
-    prompt_name: str | None = None
-    dimensions: int | None = Field(None, ge=1)
-
-
 class EmbedAllBody(Body):
-    inputs: str | list[str]
+    inputs: str | list[str] | Ids | list[str | Ids]
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
     prompt_name: str | None = None
+
+
+class EmbedBody(EmbedAllBody):
+    normalize: bool = True
+    dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions only.")
 
 
 class RerankBody(Body):
@@ -51,13 +56,15 @@ class RerankBody(Body):
     texts: list[str]
     raw_scores: bool = False
     return_text: bool = False
-    truncate: bool | None = False
+    truncate: bool | None = Field(False, description="Ignored: long texts are treated as in training.")
 
 
 class PredictBody(Body):
-    inputs: str | list[str] | list[list[str]]
+    inputs: str | list[str] | list[list[str]] = Field(
+        description="A text, a pair of texts, or a list of [text] and [text, text]"
+    )
     raw_scores: bool = False
-    truncate: bool | None = False
+    truncate: bool | None = Field(False, description="Ignored: long texts are treated as in training.")
 
 
 class SimilarityInputs(Body):
@@ -67,6 +74,7 @@ class SimilarityInputs(Body):
 
 class SimilarityParameters(Body):
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
     prompt_name: str | None = None
 
 
@@ -82,7 +90,7 @@ class TokenizeBody(Body):
 
 
 class DecodeBody(Body):
-    ids: list[Id] | list[list[Id]]
+    ids: Ids | list[Ids]
     skip_special_tokens: bool = True
 
 
@@ -97,91 +105,76 @@ def router(service: Service) -> APIRouter:
 def _embedding_routes(routes: APIRouter, service: Service) -> None:
     @routes.post("/embed")
     async def embed(body: EmbedBody, request: Request) -> Response:
-        served, texts = find(service, "embed"), listed(body.inputs)
-        options: dict[str, Any] = {
-            "normalize": body.normalize,
-            "prompt": body.prompt_name,
-            "truncate": bool(body.truncate),
-        }
-        vectors = await service.answer(request, texts, lambda: served.model.embed_work(texts, **options))
-        if body.dimensions is not None and body.normalize:
-            vectors = shorten(vectors, body.dimensions)
-        return respond(vectors if body.dimensions is None else np.ascontiguousarray(vectors[:, : body.dimensions]))
+        return respond(await embedded(service, request, find(service, "embed"), body))
 
     @routes.post("/embed_all")
     async def embed_all(body: EmbedAllBody, request: Request) -> Response:
-        served, texts = find(service, "embed"), listed(body.inputs)
-        options: dict[str, Any] = {"prompt": body.prompt_name, "truncate": bool(body.truncate)}
+        served = find(service, "embed")
+        texts, options = as_texts(served, body.inputs), read_options(body)
         return respond(await service.answer(request, texts, lambda: served.model.encode_work(texts, **options)))
 
     @routes.post("/similarity")
     async def similarity(body: SimilarityBody, request: Request) -> Response:
-        parameters = body.parameters or SimilarityParameters()
-        options: dict[str, Any] = {"prompt": parameters.prompt_name, "truncate": bool(parameters.truncate)}
-        inputs = body.inputs
-        return respond(
-            await cosines(service, request, find(service, "embed"), inputs.source_sentence, inputs.sentences, **options)
-        )
+        options = read_options(body.parameters or SimilarityParameters())
+        source, sentences = body.inputs.source_sentence, not_empty(body.inputs.sentences)
+        return respond(await cosines(service, request, find(service, "embed"), source, sentences, **options))
 
 
 def _answering_routes(routes: APIRouter, service: Service) -> None:
     @routes.post("/predict")
     async def predict(body: PredictBody, request: Request) -> Response:
-        served = find(service, "predict")
+        served = next((one for one in service.models if one.task in ("classify", "regress")), None)
+        if served is None:
+            raise HTTPException(424, "no model of this server gives labels to texts: fine-tune one to classify")
         single, given = _inputs(body.inputs)
-        answers = await predictions(service, request, served, given)
-        ranked = [ranked_labels(answer) for answer in answers]
-        return respond(ranked[0] if single else ranked)
+        found = await logits(service, request, served, given)
+        function = "none" if body.raw_scores else "sigmoid" if found.shape[1] == 1 else usual_function(served)
+        labels = ranked(served, FUNCTIONS[function](found))
+        return respond(labels[0] if single else labels)
 
     @routes.post("/rerank")
     async def rerank(body: RerankBody, request: Request) -> Response:
         served = next((one for one in service.models if reranks(one)), None)
         if served is None:
             raise HTTPException(424, "no model of this server compares a query with a text: fine-tune one on pairs")
-        answers = await predictions(service, request, served, [[body.query, text] for text in body.texts])
-        scores = [answer["value"] if "value" in answer else _last_label(served, answer) for answer in answers]
-        order = sorted(range(len(scores)), key=lambda place: -scores[place])
+        pairs = [[body.query, text] for text in not_empty(body.texts)]
+        found = await logits(service, request, served, pairs)
+        values = found[:, -1] - (found[:, 0] if found.shape[1] == 2 else 0.0)
+        scores = values if body.raw_scores else sigmoid(values)
+        order = np.argsort(-scores, kind="stable").tolist()
         text = (lambda place: {"text": body.texts[place]}) if body.return_text else (lambda place: {})
-        return respond([{"index": place, "score": scores[place], **text(place)} for place in order])
+        return respond([{"index": place, "score": float(scores[place]), **text(place)} for place in order])
 
 
 def _tokenizer_routes(routes: APIRouter, service: Service) -> None:
     @routes.post("/tokenize")
     async def tokenize(body: TokenizeBody, request: Request) -> Response:
-        served, texts = find(service), listed(body.inputs)
-        found = [_tokens(served, text, body.add_special_tokens) for text in texts] if service.check(texts) else []
+        served = find(service)
+        texts = served.model.prompted(as_texts(served, body.inputs), body.prompt_name)
+        found = await service.answer(
+            request, texts, lambda: done([_tokens(served, text, body.add_special_tokens) for text in texts])
+        )
         return respond(found)
 
     @routes.post("/decode")
     async def decode(body: DecodeBody, request: Request) -> Response:
-        tokenizer = find(service).model.tokenizer
-        rows = [[id] if isinstance(id, int) else id for id in body.ids]
-        if all(isinstance(id, int) for id in body.ids):
-            rows = [[id for row in rows for id in row]]
-        special = {tokenizer.cls, tokenizer.sep, tokenizer.pad, tokenizer.mask} if body.skip_special_tokens else set()
-
-        def texts() -> list[str]:
-            kept = [[id for id in row if id not in special] for row in rows]
-            if wrong := next((id for row in kept for id in row if id >= tokenizer.size), None):
-                raise HTTPException(422, f"the id {wrong} is not in the vocabulary of {tokenizer.size:,}")
-            return [tokenizer.decode(row) for row in kept]
-
-        service.check(["" for _ in rows])
-        return respond(await service.answer(request, [""], lambda: done(texts())))
+        served, rows = find(service), not_empty(body.ids)
+        single = isinstance(rows[0], int)
+        texts = [_text_of(served, row, body.skip_special_tokens) for row in ([rows] if single else rows)]
+        service.check(texts)
+        return respond(texts)
 
     @routes.get("/info")
     async def info() -> Response:
         served = find(service)
         model, settings = served.model, service.settings
-        kinds = {"classify": "classifier", "regress": "reranker"}
-        config = model.learner.backbone.config
         return respond(
             {
                 "model_id": served.name,
                 "model_sha": None,
                 "model_dtype": "float32",
-                "model_type": {kinds.get(served.task or "", "embedding"): {"pooling": model.sentence_encoder.pooling}},
-                "architecture": config.kind,
+                "model_type": _model_type(served),
+                "architecture": model.learner.backbone.config.kind,
                 "max_concurrent_requests": settings.max_queue,
                 "max_input_length": model.learner.backbone.max_length,
                 "max_batch_tokens": settings.max_batch_tokens,
@@ -203,8 +196,30 @@ def find(service: Service, *abilities: str) -> ServedModel:
         raise HTTPException(424, str(error)) from None
 
 
-def listed(inputs: str | list[str]) -> list[str]:
-    return [inputs] if isinstance(inputs, str) else inputs
+def not_empty(given: Any) -> Any:
+    if not given:
+        raise HTTPException(400, "the batch is empty; send at least one text")
+    return given
+
+
+def as_texts(served: ServedModel, inputs: str | list[str] | Ids | list[str | Ids]) -> list[str]:
+    """The texts, or those that tokens stand for: a flat list of ids is one text."""
+    if isinstance(inputs, str):
+        return [inputs]
+    listed: list[Any] = [inputs] if isinstance(not_empty(inputs)[0], int) else [*inputs]
+    return [one if isinstance(one, str) else _text_of(served, one, True) for one in listed]
+
+
+def read_options(body: EmbedAllBody | SimilarityParameters) -> dict[str, Any]:
+    """How texts are read, in the words of `Model.embed`."""
+    cut = "left" if body.truncation_direction in ("left", "Left") else True
+    return {"prompt": body.prompt_name, "truncate": cut if body.truncate else False}
+
+
+async def embedded(service: Service, request: Request, served: ServedModel, body: EmbedBody) -> np.ndarray:
+    texts, options = as_texts(served, body.inputs), read_options(body)
+    work = partial(served.model.embed_work, texts, normalize=body.normalize, **options)
+    return shorten(await service.answer(request, texts, work), body.dimensions, body.normalize)
 
 
 async def predictions(service: Service, request: Request, served: ServedModel, given: list[Any]) -> list[Any]:
@@ -230,15 +245,6 @@ async def cosines(
     return found
 
 
-def ranked_labels(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Labels with scores, the best first; a number is its own only label."""
-    if "value" in answer:
-        return [{"label": "value", "score": answer["value"]}]
-    if "probabilities" not in answer or not isinstance(answer["probabilities"], dict):
-        raise HTTPException(424, "this model gives no labels to whole texts; ask /v1/predict")
-    return [{"label": label, "score": score} for label, score in answer["probabilities"].items()]
-
-
 def reranks(served: ServedModel) -> bool:
     about = served.describe()
     return bool(about["pair"]) and (
@@ -246,15 +252,11 @@ def reranks(served: ServedModel) -> bool:
     )
 
 
-def _last_label(served: ServedModel, answer: dict[str, Any]) -> float:
-    return float(answer["probabilities"].get(served.describe()["labels"][-1], 0.0))
-
-
 def _inputs(given: str | list[str] | list[list[str]]) -> tuple[bool, list[Any]]:
     """Whether a single input was given, and the inputs, each a text or a pair: a flat list is one text or one pair."""
     if isinstance(given, str):
         return True, [given]
-    single = any(isinstance(one, str) for one in given)
+    single = isinstance(not_empty(given)[0], str)
     found: list[Any] = [given] if single else list(given)
     for one in found:
         if len(one) not in (1, 2):
@@ -262,11 +264,31 @@ def _inputs(given: str | list[str] | list[list[str]]) -> tuple[bool, list[Any]]:
     return single, [one[0] if len(one) == 1 else one for one in found]
 
 
+def _text_of(served: ServedModel, ids: Ids, skip_special: bool) -> str:
+    tokenizer = served.model.tokenizer
+    if wrong := next((id for id in ids if id >= tokenizer.size), None):
+        raise HTTPException(422, f"the id {wrong} is not in the vocabulary of {tokenizer.size:,}")
+    special = {tokenizer.cls, tokenizer.sep, tokenizer.pad, tokenizer.mask} if skip_special else set[int]()
+    return tokenizer.decode([id for id in ids if id not in special])
+
+
+def _model_type(served: ServedModel) -> dict[str, Any]:
+    if served.task not in ("classify", "regress"):
+        return {"embedding": {"pooling": served.model.sentence_encoder.pooling}}
+    names = label_names(served)
+    labels = {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+    return {"reranker" if reranks(served) else "classifier": labels}
+
+
 def _tokens(served: ServedModel, text: str, special: bool) -> list[dict[str, Any]]:
+    """As text-embeddings-inference writes them: a token's text is the part of the text that it covers."""
     tokenizer = served.model.tokenizer
     ids, offsets = tokenizer.encode_with_offsets(text)
     tokens = [
-        {"id": id, "text": tokenizer.token(id), "special": False, "start": start, "stop": stop}
+        {"id": id, "text": text[start:stop], "special": False, "start": start, "stop": stop}
         for id, (start, stop) in zip(ids, offsets, strict=True)
     ]
     if not special:
