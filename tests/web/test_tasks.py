@@ -135,12 +135,10 @@ def test_a_translation_shows_what_each_word_was_made_from(page: Page, lang: str,
 
 
 def test_what_does_not_fit_is_said(page: Page) -> None:
-    panel = page.open("tasks", model="classifier", text="The gull remembers the keel. " * 8)
-    found = page.answer("/v1/predict", {"model": "classifier", "inputs": ["The gull remembers the keel. " * 8]})
-    if "truncated_tokens" in found:
-        assert panel.get_by_text(f"{found['truncated_tokens']} tokens at the end were left out").is_visible()
-    else:
-        assert panel.get_by_text("were left out").count() == 0
+    text = "The gull remembers the keel. " * 8
+    panel = page.open("tasks", model="classifier", text=text)
+    lost = page.answer("/v1/predict", {"model": "classifier", "inputs": [text]})["truncated_tokens"]
+    assert lost > 10 and panel.get_by_text(f"{lost} tokens at the end were left out").is_visible()
 
 
 def test_an_answer_leads_to_its_reasons_and_back(page: Page) -> None:
