@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 PRECISE = ["training.steps=6", "training.precision=fp32", "data.length=24"]
@@ -166,3 +167,19 @@ def post(server: Running) -> Callable[..., Any]:
         return found.json()
 
     return ask
+
+
+def near(served: Any, expected: Any, most: float = 1e-6) -> None:
+    """Equal but for numbers, which differ by at most this much: relative for those above 1, as float32 rounds."""
+    if isinstance(expected, dict):
+        assert served.keys() == expected.keys()
+        for key in expected:
+            near(served[key], expected[key], most)
+    elif isinstance(expected, list | tuple):
+        assert len(served) == len(expected)
+        for one, other in zip(served, expected, strict=True):
+            near(one, other, most)
+    elif isinstance(expected, float | np.floating):
+        assert served == pytest.approx(float(expected), rel=most, abs=most)
+    else:
+        assert served == expected

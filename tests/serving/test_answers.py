@@ -11,6 +11,8 @@ import httpx2
 import numpy as np
 import pytest
 
+from served import near
+
 Post = Callable[..., Any]
 
 WORDS = [
@@ -35,22 +37,6 @@ WORDS = [
 def texts(seed: int, count: int, longest: int = 9) -> list[str]:
     source = random.Random(seed)
     return [" ".join(source.choices(WORDS, k=source.randint(1, longest))) for _ in range(count)]
-
-
-def near(served: Any, expected: Any, most: float = 1e-6) -> None:
-    """Equal but for numbers, which differ by at most this much: relative for those above 1, as float32 rounds."""
-    if isinstance(expected, dict):
-        assert served.keys() == expected.keys()
-        for key in expected:
-            near(served[key], expected[key], most)
-    elif isinstance(expected, list | tuple):
-        assert len(served) == len(expected)
-        for one, other in zip(served, expected, strict=True):
-            near(one, other, most)
-    elif isinstance(expected, float):
-        assert served == pytest.approx(expected, rel=most, abs=most)
-    else:
-        assert served == expected
 
 
 INPUTS: dict[str, Callable[[str], Any]] = {

@@ -29,9 +29,10 @@ from keel.serving.label_scores import FUNCTIONS, logits, ranked, usual_function
 from keel.serving.models import ServedModel
 from keel.serving.routes import _hugging_face_bodies as bodies
 from keel.serving.routes.openai import shorten
-from keel.serving.routes.tei import EmbedBody, cosines, embedded, not_empty, predictions
+from keel.serving.routes.tei import EmbedBody, cosines, embedded, not_empty, predictions, special_ids
 from keel.serving.service import Service, alone, respond
 from keel.serving.token_groups import aggregate
+from keel.tokenizers.special_tokens import frame
 
 Reply = Any
 TASK_NAMES: dict[str | None, str] = {
@@ -246,16 +247,20 @@ def _target_ids(model: Model, targets: Sequence[str] | None) -> set[int]:
 
 
 def _filled(model: Model, text: str, masks: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-    """For each mask its predictions, with the text that each makes."""
+    """For each mask its predictions, with the text that each makes; if there are several with the special tokens, as
+    in transformers' pipeline."""
     tokenizer = model.tokenizer
-    ids = np.asarray(tokenizer.encode_with_offsets(tokenizer.with_masks(text))[0])
+    tokens = np.asarray(tokenizer.encode_with_offsets(tokenizer.with_masks(text))[0], np.int64)
+    ids = tokens if len(masks) == 1 else frame(tokenizer, [tokens])[0]
+    hidden = special_ids(tokenizer) if len(masks) == 1 else set[int]()
     found = []
     for place, best in zip(np.flatnonzero(ids == tokenizer.mask), masks, strict=True):
         replies = []
         for one in best:
             ids[place] = one["id"]
+            sequence = tokenizer.decode([id for id in ids.tolist() if id not in hidden])
             reply = {"score": one["probability"], "token": one["id"], "token_str": one["token"]}
-            replies.append({**reply, "sequence": tokenizer.decode(ids.tolist()).strip()})
+            replies.append({**reply, "sequence": sequence})
         ids[place] = tokenizer.mask
         found.append(replies)
     return found

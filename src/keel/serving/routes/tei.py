@@ -26,6 +26,7 @@ from keel.serving.label_scores import FUNCTIONS, label_names, logits, ranked, si
 from keel.serving.models import NotServed, ServedModel
 from keel.serving.routes.openai import shorten
 from keel.serving.service import Service, done, respond
+from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.special_tokens import frame
 
 Id = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
@@ -268,8 +269,12 @@ def _text_of(served: ServedModel, ids: Ids, skip_special: bool) -> str:
     tokenizer = served.model.tokenizer
     if wrong := next((id for id in ids if id >= tokenizer.size), None):
         raise HTTPException(422, f"the id {wrong} is not in the vocabulary of {tokenizer.size:,}")
-    special = {tokenizer.cls, tokenizer.sep, tokenizer.pad, tokenizer.mask} if skip_special else set[int]()
-    return tokenizer.decode([id for id in ids if id not in special])
+    hidden = special_ids(tokenizer) if skip_special else set[int]()
+    return tokenizer.decode([id for id in ids if id not in hidden])
+
+
+def special_ids(tokenizer: LibraryTokenizer) -> set[int]:
+    return {tokenizer.cls, tokenizer.sep, tokenizer.pad, tokenizer.mask, tokenizer.unk}
 
 
 def _model_type(served: ServedModel) -> dict[str, Any]:
