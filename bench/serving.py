@@ -147,7 +147,9 @@ def servers(infinity: str | None) -> list[Server]:
     port = free_port()
     plain = Path(__file__).with_name("plain_server.py")
     found.append(
-        Server("FastAPI + sentence-transformers", [sys.executable, str(plain), model, str(port)], "/embed", port, "mini")
+        Server(
+            "FastAPI + sentence-transformers", [sys.executable, str(plain), model, str(port)], "/embed", port, "mini"
+        )
     )
     return found
 
@@ -223,7 +225,9 @@ def measure(found: list[Server], texts: list[str], seconds: float, rounds: int) 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--infinity", help="the program infinity_emb of its own environment")
-    options.add_argument("--texts", type=Path, help="one sentence per line; default: made-up ones as long as those of STS-B")
+    options.add_argument(
+        "--texts", type=Path, help="one sentence per line; default: made-up ones as long as those of STS-B"
+    )
     options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     options.add_argument("--rounds", type=int, default=3)
     given = options.parse_args()
@@ -233,7 +237,10 @@ def main() -> None:
     with running(found):
         first = vector(found[0], texts[0])
         for server in found[1:]:
-            print(f"{server.name}: largest difference {np.abs(vector(server, texts[0]) - first).max():.1e}", file=sys.stderr)
+            print(
+                f"{server.name}: largest difference {np.abs(vector(server, texts[0]) - first).max():.1e}",
+                file=sys.stderr,
+            )
         measure(found, texts, given.seconds, given.rounds)
     print("| server | " + " | ".join(f"{n} clients" for n in CLIENTS) + " | p50 ms | p99 ms |")
     print("|---" * (len(CLIENTS) + 3) + "|")
