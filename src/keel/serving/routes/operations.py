@@ -1,5 +1,5 @@
-"""For those who run the server, and for its page: `/health` (it lives), `/health/ready` (it takes requests), `/metrics`,
-`/v1/server` (what it is and its limits), `/v1/models`."""
+"""For those who run the server, and its page: `/health` (it lives), `/health/ready` (it takes requests), `/metrics`,
+`/v1/server` (version and limits), `/v1/models`."""
 
 from __future__ import annotations
 

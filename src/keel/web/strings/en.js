@@ -43,7 +43,6 @@ export default {
   "error.page": "This page made a mistake: {message}",
 
   "words.label": "Words of the text: press one to mask it",
-  "words.masked": "masked",
   "words.more": " … (the rest is masked by typing [MASK])",
 
   "fill.tab": "Fill",
@@ -254,7 +253,7 @@ export default {
   "search.results": "Lines, the nearest first",
   "search.number": "line {number}",
   "search.like": "more like this",
-  "search.like.line": "More like line {number}",
+  "search.like.line": "more like this: line {number}",
   "search.spread": "Cosines of all {count} lines: from {low} to {high}, half of them below {middle}.",
   "search.flat": "All lines are about as near as the best one: this model was hardly trained to compare texts by meaning. A sentence encoder tells them apart.",
   "search.long": "Of lines with more than {length} tokens only the beginning counts: this model reads no more.",

@@ -43,7 +43,6 @@ export default {
   "error.page": "页面出错：{message}",
 
   "words.label": "文本中的词：点击即可掩盖",
-  "words.masked": "已掩盖",
   "words.more": " ……（其余部分请直接输入 [MASK]）",
 
   "fill.tab": "完形填空",
@@ -254,7 +253,7 @@ export default {
   "search.results": "按相近程度排列的文本行",
   "search.number": "第 {number} 行",
   "search.like": "查找相近的",
-  "search.like.line": "查找与第 {number} 行相近的",
+  "search.like.line": "查找相近的：第 {number} 行",
   "search.spread": "全部 {count} 行的余弦相似度：从 {low} 到 {high}，一半低于 {middle}。",
   "search.flat": "所有行与最佳结果几乎同样接近：这个模型几乎没有学过按含义比较文本。句向量模型才能区分它们。",
   "search.long": "超过 {length} 个词元的行只计开头部分：该模型最多读这么多。",
