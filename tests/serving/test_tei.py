@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
-
 from tei_client import DEFAULTS, TeiClient, read
 
 TEXTS = ["The keel is laid.", "A gull above the harbour", "老船长看着龙骨 🙂", "Unbelievably naïve", "x"]
@@ -249,10 +248,25 @@ def test_errors(client: TeiClient, route: str, fields: dict[str, Any], status: i
     assert found == status and said in answer["error"]
 
 
-def test_a_body_that_is_not_json(client: TeiClient) -> None:
-    for content in (b"{", b"", b"[1]", b'{"inputs": NaN}', b'"\xff"'):
-        response = client.http.post("/embed", content=content, headers={"content-type": "application/json"})
-        assert read("/embed", response)[0] == 422
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "not JSON"),
+        (b'{"inputs": NaN}', "not JSON"),
+        (b'{"inputs": "\\ud800"}', "not JSON: no low surrogate"),
+        (b'{"inputs": "\xff"}', "not JSON: str is not valid UTF-8"),
+        (b"[" * 100_000, "not JSON: depth limit"),
+        (b"[1]", "dictionary"),
+        (b"", "required"),
+    ],
+)
+def test_a_body_that_is_no_request(client: TeiClient, content: bytes, said: str) -> None:
+    response = client.http.post("/tokenize", content=content, headers={"content-type": "application/json"})
+    status, answer = read("/tokenize", response)
+    assert status == 422 and said in answer["error"]
+    response = client.http.post("/tokenize", content=b'{"inputs": "a"}')  # as curl without a content type
+    status, answer = read("/tokenize", response)
+    assert status == 422 and "Content-Type: application/json" in answer["error"]
 
 
 @pytest.mark.parametrize("route", ["/embed", "/embed_all", "/embed_sparse", "/similarity", "/predict", "/rerank"])

@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from keel import __version__
 from keel.inference.work import Work
+from keel.serving.json_bodies import StrictRoute
 from keel.serving.label_scores import FUNCTIONS, label_names, logits, ranked, sigmoid, usual_function
 from keel.serving.models import NotServed, ServedModel
 from keel.serving.routes.openai import shorten
@@ -96,7 +97,7 @@ class DecodeBody(Body):
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["text-embeddings-inference"])
+    routes = APIRouter(tags=["text-embeddings-inference"], route_class=StrictRoute)
     _embedding_routes(routes, service)
     _answering_routes(routes, service)
     _tokenizer_routes(routes, service)
