@@ -31,6 +31,7 @@ from keel.serving.routes import _hugging_face_bodies as bodies
 from keel.serving.routes.openai import shorten
 from keel.serving.routes.tei import EmbedBody, cosines, embedded, not_empty, predictions, special_ids
 from keel.serving.service import Service, alone, respond
+from keel.serving.strict_json import new_router
 from keel.serving.token_groups import aggregate
 from keel.tokenizers.special_tokens import frame
 
@@ -45,7 +46,7 @@ TASK_NAMES: dict[str | None, str] = {
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["Hugging Face"])
+    routes = new_router(tags=["Hugging Face"])
 
     @routes.post("/models/{name}")
     async def ask(name: str, body: bodies.TaskBody, request: Request) -> Response:

@@ -6,10 +6,11 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from keel.serving.service import Service, respond
+from keel.serving.strict_json import new_router
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["Operations"])
+    routes = new_router(tags=["Operations"])
 
     @routes.get("/health")
     async def health() -> Response:

@@ -26,6 +26,7 @@ from keel.serving.label_scores import FUNCTIONS, label_names, logits, ranked, si
 from keel.serving.models import NotServed, ServedModel
 from keel.serving.routes.openai import shorten
 from keel.serving.service import Service, done, respond
+from keel.serving.strict_json import new_router
 from keel.tokenizers.library import LibraryTokenizer
 from keel.tokenizers.special_tokens import frame
 
@@ -96,7 +97,7 @@ class DecodeBody(Body):
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["text-embeddings-inference"])
+    routes = new_router(tags=["text-embeddings-inference"])
     _embedding_routes(routes, service)
     _answering_routes(routes, service)
     _tokenizer_routes(routes, service)
