@@ -115,7 +115,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _close(self) -> None:
-        if not self.transport.is_closing():
+        if self.phase == REFUSED or not self.transport.is_closing():
             self.transport.abort()
 
 
