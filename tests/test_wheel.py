@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 import keel
+from served import READY, wait_until
 from test_repository import project_files
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +77,7 @@ def test_the_wheel_has_the_package_and_nothing_else(archives: tuple[Path, Path])
     own = {name.removeprefix("keel/") for name in names if name.startswith("keel/")}
     assert own == tracked(PACKAGE)
     assert {"py.typed", "recipes/bert-tiny.yaml", "cli/commands/fetch.py"} <= own
-    assert any(name.startswith("reporting/") and name.endswith(".html") for name in own)
+    assert {"reporting/report.html", "web/index.html", "web/main.js", "web/page.css", "web/keel.svg"} <= own
     assert {name.split("/")[0] for name in names} == {"keel", f"keel_nlp-{keel.__version__}.dist-info"}
 
 
@@ -153,3 +155,29 @@ def test_the_python_of_the_readme(
     assert str(installed.parent) in printed and str(ROOT) not in printed
     assert "'probability'" in printed
     assert "<svg" in (elsewhere / "encoder" / "report.html").read_text(encoding="utf-8"), "the page's template is there"
+
+
+def test_the_page_of_the_wheel(installed: Path, elsewhere: Path, minilm: Path, tmp_path: Path) -> None:
+    if GIVEN:
+        wheel = f"keel-nlp[serve] @ {next((ROOT / GIVEN).glob('*.whl')).resolve().as_uri()}"
+        install = [str(installed / "python"), "-m", "pip", "install", "-c", str(ROOT / "constraints.txt"), wheel]
+        subprocess.run(install, check=True, capture_output=True, env=CLEAN, cwd=elsewhere)
+    said, log = tmp_path / "said.txt", tmp_path / "log.txt"
+    command = [str(installed / "keel"), "serve", str(minilm), "--port", "0"]
+    with said.open("w") as out, log.open("w") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=CLEAN, cwd=elsewhere)
+    try:
+
+        def address() -> str:
+            assert process.poll() is None, log.read_text()
+            return said.read_text().partition(READY)[2].partition(" ")[0]
+
+        url = wait_until(address, 60)
+        for name in sorted(tracked(PACKAGE / "web") - {"__init__.py"}):
+            with urllib.request.urlopen(f"{url}/page/{name}", timeout=30) as found:
+                assert found.read() == (PACKAGE / "web" / name).read_bytes(), name
+        with urllib.request.urlopen(url, timeout=30) as found:
+            assert found.read() == (PACKAGE / "web" / "index.html").read_bytes()
+    finally:
+        process.terminate()
+        process.wait(60)

@@ -66,16 +66,16 @@ def test_a_grid_with_seeds(finished_run: Path, files: dict[str, str], tmp_path: 
 def test_the_command_keeps_the_best_run_of_the_best_setting(
     finished_run: Path, files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--grid, narrowed by --try to two learning rates: every figure of the printed table is measured once more, from
-    the saved models; the folder holds, byte for byte, the best run of the setting with the highest mean."""
+    """--grid, narrowed by --try to one batch size and two rates: every figure of the printed table is measured once
+    more, from the saved models; the folder holds, byte for byte, the best run of the setting with the highest mean."""
     out, dev = tmp_path / "best", files["dev"]
     words = ["finetune", str(finished_run), "classify", "--train", files["train"], "--dev", dev]
     words += ["--out", str(out), "--seeds", "2", "--quiet", "--length", "32"]
     words += ["--set", "training.precision=fp32", "--set", "task.pooling=mean"]
-    words += ["--grid", "--try", "training.batch_size=16", "--try", "training.epochs=4"]
+    words += ["--grid", "--try", "training.batch_size=16", "--set", "training.epochs=4"]
     assert run([*words, "--try", "training.learning_rate=1e-9,3e-3"]) == 0
     printed = capsys.readouterr().out
-    setting = "training.batch_size=16 training.learning_rate={} training.epochs=4"
+    setting = "training.batch_size=16 training.learning_rate={}"
     lines = [line.removeprefix(setting.format(rate)) for rate in ("1e-9", "3e-3") for line in printed.splitlines()]
     rows = [line.split()[:2] for line in lines if line.startswith("  ") and len(line.split()) == 4]
     found = {place.name: evaluate(str(place), dev) for place in sorted((out / "runs").iterdir())}
@@ -113,16 +113,22 @@ def test_the_mean_decides_and_not_the_luckiest_run(monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "o" / "model.safetensors").read_text() == "02-seed-2"
 
 
-def test_the_option_grid_tries_what_is_recommended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("frozen", "automatic"), [(False, 1e-3), (True, 1e-3)])
+def test_the_option_grid_tries_rates_around_the_automatic_one(
+    finished_run: Path,
+    frozen: bool,
+    automatic: float,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Devlin et al. 2019, appendix A.3: batches of 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4 epochs."""
+    """Devlin et al. 2019, appendix A.3: batches of 16 and 32; rates within a factor of two of the middle one."""
     asked: list[list[str]] = []
     monkeypatch.setattr(grid, "search", lambda *_, tries, **__: asked.append(tries) or {"settings": []})
-    words = ["finetune", "m", "classify", "--train", "t.tsv", "--out", "o", "--grid", "--json"]
+    words = ["finetune", str(finished_run), "classify", "--train", "t.tsv", "--out", "o", "--grid", "--json"]
+    words += ["--set", f"encoder.frozen={str(frozen).lower()}"]
     assert run([*words, "--try", "training.warmup=0,0.1"]) == 0
     (tries,) = asked
     values = {key: [float(value) for value in given.split(",")] for key, given in (line.split("=") for line in tries)}
-    assert values["training.batch_size"] == [16, 32] and values["training.learning_rate"] == [5e-5, 3e-5, 2e-5]
-    assert values["training.epochs"] == [3, 4], "of the published 2 to 4"
+    assert values["training.batch_size"] == [16, 32]
+    assert values["training.learning_rate"] == [automatic / 2, automatic, automatic * 2]
     assert values["training.warmup"] == [0, 0.1] and json.loads(capsys.readouterr().out) == {"settings": []}

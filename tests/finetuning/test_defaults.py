@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keel.finetuning.defaults import EPOCHS, HIGHEST_RATE, choose, epochs_for, rate_for
+from keel.hugging_face.folder import load_model
 from keel.recipe import load_task
 from keel.stages.finetune import finetune
+from keel.stages.pretrain import pretrain
 
 Labelled = Callable[[str, int, int], Path]
 
@@ -84,3 +87,29 @@ def test_the_choice_is_said_and_saved(finished_run: Path, labelled: Labelled, tm
     assert saved.training.learning_rate == 1e-3
     rates = [json.loads(line).get("learning_rate", 0) for line in (tmp_path / "out" / "metrics.jsonl").open()]
     assert 0 < max(rates) <= 1e-3
+
+
+def test_a_published_encoder_stays_one_however_it_is_trained_further(
+    finished_run: Path, corpus_path: Path, tiny: tuple[str, ...], labelled: Labelled, tmp_path: Path
+) -> None:
+    """Continued pretraining of a published model, or a task, does not make it one that has seen little text; a task on
+    an encoder of one's own does not make it a published one."""
+    data = str(labelled("classify", 1, 16))
+
+    def continued(start: Path, name: str) -> str:
+        out = str(tmp_path / name)
+        changes = [*tiny, "training.steps=1"]
+        pretrain("bert-tiny", corpus=str(corpus_path), out=out, init=str(start), overrides=changes, quiet=True)
+        return out
+
+    def tuned(start: str, name: str) -> str:
+        out = str(tmp_path / name)
+        finetune(start, "classify", train=data, out=out, overrides=["training.steps=1"], quiet=True)
+        return out
+
+    ours = ("checkpoints", "manifest.json")
+    published = shutil.copytree(finished_run, tmp_path / "published", ignore=shutil.ignore_patterns(*ours))
+    for here, start in ((False, published), (True, finished_run)):
+        more = continued(start, f"more-{here}")
+        for one in (start, more, tuned(more, f"tuned-{here}")):
+            assert load_model(one).pretrained_here == here, one

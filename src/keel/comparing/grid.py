@@ -24,16 +24,20 @@ from keel.errors import Stopped, UserError
 from keel.files.folders import MANIFEST, check_free, link_or_copy, write_file
 from keel.finetuning.labelled import data_fingerprint
 from keel.finetuning.results import RESULT
-from keel.stages.finetune import finetune
+from keel.stages.finetune import automatic_rate, finetune
 
-# Devlin et al. 2018, appendix A.3.
-RECOMMENDED = (
-    "training.batch_size=16,32",
-    "training.learning_rate=5e-5,3e-5,2e-5",
-    "training.epochs=3,4",
-)
+BATCH_SIZES = (16, 32)  # Devlin et al. 2018, appendix A.3,
+RATE_FACTORS = (0.5, 1, 2)  # and rates around the automatic one, as theirs are around that for BERT-Base
 RUNS = "runs"
 SEARCH = "search.json"
+
+
+def recommended(model: str, task: str, **how: Any) -> list[str]:
+    """The settings of --grid: `tries` for `search`. Epochs are none of them: the best one of each run is kept. `how`:
+    the options of `finetune` that the automatic rate depends on."""
+    rate = automatic_rate(model, task, **how)
+    rates = ",".join(f"{factor * rate:.2g}" for factor in RATE_FACTORS)
+    return [f"training.batch_size={','.join(map(str, BATCH_SIZES))}", f"training.learning_rate={rates}"]
 
 
 def search(

@@ -26,7 +26,7 @@ from torch import Tensor
 from keel.configs import brief
 from keel.console import say
 from keel.errors import UserError, near
-from keel.files.folders import MANIFEST, SealedFiles, read_json
+from keel.files.folders import MANIFEST, SealedFiles, read_json, read_manifest
 from keel.files.tensors import first_not_finite, read_tensors, write_tensors
 from keel.hugging_face.cache import find_model, how_to_fetch
 from keel.hugging_face.family import OWN_PREFIX, Family
@@ -59,6 +59,15 @@ class LoadedModel:
     @property
     def task(self) -> Task | None:
         return self.setup.task if self.setup else None
+
+    @property
+    def pretrained_here(self) -> bool:
+        """Whether Keel pretrained the encoder from fresh weights, or its weights are still fresh."""
+        if not (self.path / MANIFEST).is_file():
+            return not self.path.is_dir()
+        made_by = read_manifest(self.path)["made_by"]
+        ours = isinstance(made_by, dict) and made_by.get("keel") in ("pretrain", "finetune", "untrained")
+        return ours and not made_by.get("published_start", made_by["keel"] == "finetune")
 
 
 def save_model(

@@ -21,7 +21,6 @@ from keel import __version__, catalog
 from keel import recipe as recipes
 from keel.console import path_argument, shell_command
 from keel.errors import UserError
-from keel.files.folders import MANIFEST, read_manifest
 from keel.finetuning.defaults import choose
 from keel.finetuning.evaluator import Evaluator
 from keel.finetuning.labelled import (
@@ -138,19 +137,22 @@ def _read(
     data = take_subset(data, recipe.training.examples)
     say_what_was_read(data, kind, say)
     count, encoder = len(data.train), loaded.learner.backbone.config
-    training, chosen = choose(recipe.training, encoder, recipe.encoder.frozen, _is_ours(loaded), count)
+    training, chosen = choose(recipe.training, encoder, recipe.encoder.frozen, loaded.pretrained_here, count)
     recipe = recipe.model_copy(update={"task": kind.config, "data": kind.data, "training": training.for_rows(count)})
     if chosen:
         say(chosen)
     return loaded, recipe, kind, data
 
 
-def _is_ours(loaded: LoadedModel) -> bool:
-    """Whether an encoder was pretrained by Keel, or has fresh weights."""
-    if not (loaded.path / MANIFEST).is_file():
-        return not loaded.path.is_dir()
-    made_by = read_manifest(loaded.path)["made_by"]
-    return isinstance(made_by, dict) and made_by.get("keel") in ("pretrain", "untrained")
+def automatic_rate(
+    model: str, task: str, tokenizer: str | None = None, overrides: Sequence[str] = (), allow_pickle: bool = False
+) -> float:
+    """The learning rate that `auto` stands for."""
+    recipe = recipes.load_task(task, [*overrides, "training.learning_rate=auto"])
+    loaded = _fresh(model, tokenizer, recipe) if tokenizer else _open(model, allow_pickle)
+    encoder = loaded.learner.backbone.config
+    settings, _ = choose(recipe.training, encoder, recipe.encoder.frozen, loaded.pretrained_here, 1)
+    return float(settings.learning_rate)
 
 
 def _restore_best(work: _Work, folder: RunFolder, best: Best, say: Say) -> None:
@@ -220,6 +222,7 @@ def _plan(recipe: TaskRecipe, work: _Work, model: str, data: str, resume_command
         same_recipe=lambda path: _same(recipe, path),
         card=_card(recipe, model, evaluator.task.usage.python),
         opening=f"{opening}, {settings.steps:,} steps of {settings.batch_size}",
+        published_start=not work.loaded.pretrained_here,
         resume_command=resume_command,
         scales=rate_scales(work.learner.backbone, recipe.encoder),
         setup=lambda: TaskSetup(evaluator.task, recipe.encoder),

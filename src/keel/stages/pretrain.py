@@ -90,7 +90,8 @@ def pretrain(
     evaluated, held_out = prepare_held_out(learner, data, where)
     plateau = Plateau.of(learner, data, held_out)
     command = _resume_command(corpus, out, device, init, track)
-    state, folder, facts = run(_plan(learner, data, evaluated, held_out, plateau, command), options)
+    published = loaded is not None and not loaded.pretrained_here
+    state, folder, facts = run(_plan(learner, data, evaluated, held_out, plateau, command, published), options)
     fills = [{"text": t, "before": before[t], "after": _predictions(learner, data, t)} for t in blanks]
     result = _write_results(folder, data, learner, state, plateau, fills)
     folder.finish(facts)
@@ -145,6 +146,7 @@ def _plan(
     held_out: list[Batch],
     plateau: Plateau,
     resume_command: str,
+    published_start: bool,
 ) -> RunPlan:
     recipe = data.recipe
 
@@ -168,6 +170,7 @@ def _plan(
         card=_card(recipe, data),
         opening=_opening(recipe, data, learner),
         resume_command=resume_command,
+        published_start=published_start,
     )
 
 

@@ -52,6 +52,7 @@ class RunPlan:
     card: str
     opening: str
     resume_command: str
+    published_start: bool = False  # whether the weights that it starts from were pretrained elsewhere
     evaluation_parts: int = 1  # of the held-out data; 0: there are none
     remark: Callable[[dict[str, Any]], str] = lambda entry: ""  # what to say about an evaluation, if anything
     score: Callable[[dict[str, float]], float] | None = None  # of an evaluation, if the best model is kept
@@ -145,6 +146,7 @@ def _facts(plan: RunPlan, options: RunOptions) -> dict[str, Any]:
         "threads": options.threads or default_threads(),
         "precision": choose_precision(plan.settings.precision, options.device),
         "optimizer": plan.settings.optimizer,
+        "published_start": plan.published_start,
     }
 
 

@@ -27,7 +27,9 @@ Patience = Annotated[
 ]
 Grid = Annotated[
     bool,
-    typer.Option("--grid", help="Search batch size 16/32, learning rate 5e-5/3e-5/2e-5, epochs 3/4; keep the best."),
+    typer.Option(
+        "--grid", help="Search batch sizes 16 and 32 with half, once and twice the automatic rate; keep the best."
+    ),
 ]
 Tries = Annotated[
     list[str] | None, typer.Option("--try", metavar="KEY=V,V", help="Search these values of a recipe key; repeatable.")
@@ -103,9 +105,11 @@ def _one_run(model: str, task: str, options: dict[str, Any], as_json: bool) -> N
 def _search(
     model: str, task: str, grid: bool, tries: list[str], seeds: int, options: dict[str, Any], as_json: bool
 ) -> None:
-    from keel.comparing.grid import RECOMMENDED, search
+    from keel.comparing.grid import recommended, search
 
-    result = search(model, task, tries=[*(RECOMMENDED if grid else ()), *tries], seeds=seeds, **options)
+    how = {name: options[name] for name in ("tokenizer", "overrides", "allow_pickle")}
+    wanted = recommended(model, task, **how) if grid else []
+    result = search(model, task, tries=[*wanted, *tries], seeds=seeds, **options)
     if as_json:
         common.print_json(result)
         return
