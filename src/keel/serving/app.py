@@ -1,6 +1,6 @@
 """The ASGI application: all routes behind the gate, errors in the dialect of the route.
 
-In: a `Service`. Out: an application for uvicorn, or for a test. `/docs` describes every route (OpenAPI).
+In: a `Service`. Out: an application for uvicorn, or for a test. `/openapi.json` describes every route.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def make_app(service: Service) -> Any:
 
     async def explain(request: Request, error: Exception) -> Response:
         status, body, headers = answer_of(request.url.path, error, folders)
-        return respond(body, status, headers)
+        more = getattr(error, "headers", None) or {}  # Allow, where the method is wrong
+        return respond(body, status, {**more, **headers})
 
     folders = {str(one.model.path): one.name for one in service.models}
     for kind in EXPECTED:

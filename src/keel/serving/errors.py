@@ -121,8 +121,12 @@ def _first_mistake(error: RequestValidationError) -> str:
     """Where the first mistake is, and what is wrong; input is quoted shortly."""
     first = error.errors()[0]
     place = ".".join(str(part)[:100] for part in _place(first) if isinstance(part, str | int))
-    detail = str(first.get("ctx", {}).get("error", "")) if first.get("type") == "json_invalid" else ""
-    if first.get("type") == "extra_forbidden":
+    kind, given = first.get("type"), first.get("input")
+    if kind == "json_invalid":
+        return f"the body is not JSON: {first.get('ctx', {}).get('error', '')}, at character {place}"
+    if not place and isinstance(given, bytes):
+        return "the body must be JSON, and sent with `Content-Type: application/json`"
+    if kind == "extra_forbidden":
         return f"{place}: there is no such field"
-    found = "" if detail or first.get("type") == "missing" else f"; found {brief(first.get('input'))}"
-    return f"{place or 'body'}: {first.get('msg', 'invalid')}{f' ({detail})' if detail else ''}{found}"
+    found = "" if kind == "missing" else f"; found {brief(given)}"
+    return f"{place or 'body'}: {first.get('msg', 'invalid')}{found}"

@@ -25,13 +25,13 @@ from keel.configs import brief
 from keel.inference.model import Model
 from keel.inference.token_labels import token_label_work
 from keel.inference.translate import translate_work
+from keel.serving.json_bodies import StrictRoute
 from keel.serving.label_scores import FUNCTIONS, logits, ranked, usual_function
 from keel.serving.models import ServedModel
 from keel.serving.routes import _hugging_face_bodies as bodies
 from keel.serving.routes.openai import shorten
 from keel.serving.routes.tei import EmbedBody, cosines, embedded, not_empty, predictions, special_ids
 from keel.serving.service import Service, alone, respond
-from keel.serving.strict_json import new_router
 from keel.serving.token_groups import aggregate
 from keel.tokenizers.special_tokens import frame
 
@@ -46,7 +46,7 @@ TASK_NAMES: dict[str | None, str] = {
 
 
 def router(service: Service) -> APIRouter:
-    routes = new_router(tags=["Hugging Face"])
+    routes = APIRouter(tags=["Hugging Face"], route_class=StrictRoute)
 
     @routes.post("/models/{name}")
     async def ask(name: str, body: bodies.TaskBody, request: Request) -> Response:

@@ -6,11 +6,10 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from keel.serving.service import Service, respond
-from keel.serving.strict_json import new_router
 
 
 def router(service: Service) -> APIRouter:
-    routes = new_router(tags=["Operations"])
+    routes = APIRouter(tags=["Operations"])
 
     @routes.get("/health")
     async def health() -> Response:

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keel.serving.service import Service
-from keel.serving.strict_json import new_router
 from keel.web import page_files
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " + (
@@ -23,7 +22,7 @@ POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self
 
 
 def router(service: Service) -> APIRouter:
-    routes = new_router(include_in_schema=False)
+    routes = APIRouter(include_in_schema=False)
     files = {
         name: (content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
         for name, (content, kind) in page_files().items()

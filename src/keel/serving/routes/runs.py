@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from keel.serving.service import Service, respond
-from keel.serving.strict_json import new_router
 from keel.stages.runs import list_runs
 
 MOST_BYTES = 4 << 20  # of a log, in one answer
@@ -26,7 +25,7 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; f
 
 
 def router(service: Service) -> APIRouter:
-    routes = new_router(prefix="/v1/runs", tags=["Runs"])
+    routes = APIRouter(prefix="/v1/runs", tags=["Runs"])
     root = service.settings.runs
 
     def find(id: str) -> Path:
