@@ -19,6 +19,7 @@ from keel.errors import UserError
 from keel.explain.attention import AttentionMaps
 from keel.inference.translate import attention, translate_work
 from keel.inference.work import Work
+from keel.serving.json_bodies import StrictRoute
 from keel.serving.models import ServedModel
 from keel.serving.service import Service, alone, done, respond
 
@@ -86,13 +87,15 @@ class ExplainBody(Body):
     top: int | None = Field(None, description="layers: guesses of each layer.")
     layers: list[int] | None = Field(None, description="attention: the weights of these layers only, from 1.")
     heads: list[int] | None = Field(None, description="attention: the weights of these heads only, from 1.")
-    encoding: Literal["lists", "base64"] = "lists"
+    encoding: Literal["lists", "base64"] | None = Field(
+        None, description="attention: how weights are written; default: lists, base64 beyond a million of them."
+    )
     thumbnails: int = Field(0, ge=0, le=256, description="attention: images of all heads, this wide, in their place.")
     rollout: bool = Field(False, description="attention: also its rollout through the layers.")
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["Keel"])
+    routes = APIRouter(prefix="/v1", tags=["Keel"], route_class=StrictRoute)
     _encoder_routes(routes, service)
     _text_routes(routes, service)
     _inside_routes(routes, service)
