@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from browsing import EVERY_TAB, EVERY_TAB_IDS, Page
+from keel.serving.login import Login
 
 PACKAGE = "axe-core@4.14.1"
 # What axe could not judge counts too where it is about contrast. Lines that cross the tokens are in its way; they are
@@ -100,3 +101,16 @@ def test_axe_finds_nothing_on_an_error_and_beside_tabs_without_a_model(page: Pag
     assert panel.get_by_role("alert").is_visible()
     assert page.tab.locator('[role=tab][aria-disabled="true"]').count() > 0
     assert violations(page, axe) == []
+
+
+@pytest.mark.parametrize("lang", ["en", "zh-CN"])
+@pytest.mark.parametrize("note", ["note", "wrong"])
+def test_axe_finds_nothing_on_the_form_for_the_key(page: Page, axe: str, lang: str, note: str) -> None:
+    status, headers, form = Login.form({b"accept-language": lang.encode()}, note)
+    page.forgive("status of 401")
+    page.tab.route("**/", lambda route: route.fulfill(status=status, headers=headers, body=form))
+    page.tab.goto(page.url)
+    page.tab.evaluate(axe)
+    for scheme in ("light", "dark"):
+        page.tab.emulate_media(color_scheme=scheme)
+        assert page.tab.evaluate(RUN, ALL) == []
