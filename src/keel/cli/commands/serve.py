@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NEEDED = ("fastapi", "httptools", "orjson", "prometheus_client", "uvicorn")
 
+DAY = 86_400.0  # seconds
+
 ModelFolders = Annotated[
     list[str], typer.Argument(metavar="MODEL", help="Model folders, or NAME=FOLDER to give them other names.")
 ]
@@ -38,20 +40,36 @@ def serve(
     threads: Annotated[int | None, option("--threads", "CPU threads of each worker.", min=1)] = None,
     runs: Annotated[str | None, option("--runs", "Show the training runs below this folder.", "DIR")] = None,
     max_batch_tokens: Annotated[int, option("--max-batch-tokens", "Tokens computed together.", min=1)] = 4096,
-    max_wait_ms: Annotated[float, option("--max-wait-ms", "Wait this long for a batch to fill.", min=0)] = 0.0,
+    max_wait_ms: Annotated[
+        float, option("--max-wait-ms", "Wait this long for a batch to fill.", min=0, max=60_000)
+    ] = 0.0,
     max_queue: Annotated[int, option("--max-queue", "Requests at once; more get 429.", min=1)] = 512,
     max_texts: Annotated[int, option("--max-texts", "Texts in a request.", min=1)] = 1024,
     max_characters: Annotated[int, option("--max-characters", "Characters in a request.", min=1)] = 1 << 19,
     max_body: Annotated[int, option("--max-body", "Bytes of a request's body.", min=1)] = 4 << 20,
-    timeout: Annotated[float, option("--timeout", "Seconds for an answer.", "S", min=0.001)] = 60.0,
-    header_timeout: Annotated[float, option("--header-timeout", "Seconds for header lines.", "S", min=0.1)] = 10.0,
-    body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1)] = 30.0,
-    drain: Annotated[float, option("--drain", "Seconds for open requests at the end.", "S", min=1)] = 25.0,
+    timeout: Annotated[float, option("--timeout", "Seconds for an answer.", "S", min=0.001, max=DAY)] = 60.0,
+    header_timeout: Annotated[
+        float, option("--header-timeout", "Seconds for header lines.", "S", min=0.1, max=DAY)
+    ] = 10.0,
+    body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1, max=DAY)] = 30.0,
+    drain: Annotated[float, option("--drain", "Seconds for open requests at the end.", "S", min=1, max=DAY)] = 25.0,
     cors: Annotated[list[str] | None, option("--cors", "Let pages of this origin ask; repeatable.", "ORIGIN")] = None,
-    log_texts: Annotated[bool, typer.Option("--log-texts", envvar="KEEL_LOG_TEXTS", help="Log the texts too.")] = False,
-    device: common.Device = "auto",
-    allow_pickle: common.AllowPickle = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="KEEL_QUIET", help="Log no requests.")] = False,
+    log_texts: Annotated[
+        bool, typer.Option("--log-texts", envvar="KEEL_LOG_TEXTS", show_envvar=False, help="Log the texts too.")
+    ] = False,
+    device: Annotated[str, option("--device", "Device to run on.", "auto|cpu|cuda|mps")] = "auto",
+    allow_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pickle",
+            envvar="KEEL_ALLOW_PICKLE",
+            show_envvar=False,
+            help="Also load pytorch_model.bin, a pickle.",
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", envvar="KEEL_QUIET", show_envvar=False, help="Log no requests.")
+    ] = False,
 ) -> None:
     """Answers over HTTP, and shows a page in the browser. The answers are those of keel predict, embed and fill. Every
     option can be set by the environment: --max-queue by KEEL_MAX_QUEUE."""
