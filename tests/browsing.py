@@ -9,6 +9,7 @@ policy, or asks for anything that is not on the server that sent it.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,35 @@ ARGUMENTS = [
 ]
 WINDOW = {"width": 1280, "height": 900}
 SEEN_WITHIN = 20_000  # ms; a machine may be busy
+WEB = Path(__file__).parents[1] / "src" / "keel" / "web"
+TABS = re.findall(r"\w+", re.search(r"TABS = \[(.*?)\]", (WEB / "tabs/index.js").read_text("utf-8"), re.S)[1])  # type: ignore[index]
+SENTENCE = "The gull remembers the keel at dawn."
+# What tests that go over all tabs show in each of them: answers of every kind. A tab that is not named is shown as it
+# opens.
+SHOWN: dict[str, list[dict[str, Any]]] = {
+    "fill": [{"model": "bert", "second": "early", "text": "The [MASK] remembers the [MASK] at dawn."}],
+    "attention": [
+        {"model": "minilm", "text": SENTENCE, "pair": "It was tired."},
+        {"model": "translator", "text": "the captain sails"},
+    ],
+    "why": [
+        {"model": "classifier", "text": SENTENCE},
+        {"model": "minilm", "text": "A sailor.", "pair": "A ship.", "view": "heads"},
+        {"model": "bert", "text": "The [MASK] remembers.", "view": "layers"},
+    ],
+    "tasks": [
+        {"model": "classifier", "text": SENTENCE},
+        {"model": "tagger", "text": SENTENCE},
+        {"model": "reader", "text": "Who remembers?", "pair": SENTENCE},
+        {"model": "scorer", "text": "A gull.", "pair": "A keel."},
+        {"model": "chooser", "text": "Which?", "pair": "a gull\na keel"},
+        {"model": "minilm", "lines": "A sailor mends a sail.\nSomebody repairs a ship.\nNoodles."},
+        {"model": "translator", "text": "the captain sails"},
+    ],
+    "tokens": [{"model": "minilm", "second": "bert", "text": "Unbelievably, sailors 他们 sail."}],
+}
+EVERY_TAB = [(tab, values) for tab in TABS for values in SHOWN.get(tab, [{}])]
+EVERY_TAB_IDS = [f"{tab}-{values.get('model', '')}".strip("-") for tab, values in EVERY_TAB]
 REPORT_VIOLATIONS = """addEventListener("securitypolicyviolation", (event) =>
     console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));"""
 
@@ -68,10 +98,14 @@ class Page:
         self.tab.wait_for_selector('body[data-ready="true"]')
         panel = self.tab.locator("[role=tabpanel]:not([hidden])")
         panel.wait_for()
+        self.quiet()
+        return panel
+
+    def quiet(self) -> None:
+        """Waits until nothing that is shown is under way."""
         self.tab.wait_for_function(
             """() => !document.querySelector('[role=tabpanel]:not([hidden]) [aria-busy="true"]')"""
         )
-        return panel
 
     @property
     def hash(self) -> str:

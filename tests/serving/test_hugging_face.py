@@ -38,6 +38,21 @@ def test_text_classification(at: Clients, offline: dict[str, Any]) -> None:
     assert [one.label for one in best] == [expected["label"]]
 
 
+def test_token_classification(at: Clients, offline: dict[str, Any]) -> None:
+    text = "The captain remembers the harbour at dawn."
+    (expected,) = offline["tagger"].predict([text])
+    found = at("tagger").token_classification(text)
+    assert [(one.entity_group, one.word, one.start, one.end) for one in found] == [
+        (one["label"], one["text"], one["start"], one["end"]) for one in expected["entities"]
+    ]
+    assert found and [one.score for one in found] == pytest.approx(
+        [one["probability"] for one in expected["entities"]], rel=1e-6
+    )
+    simple = at("tagger").token_classification(text, aggregation_strategy="simple", ignore_labels=[])
+    assert {text[one.start : one.end] for one in simple} >= {one.word for one in found}
+    assert at("tagger").token_classification(text, ignore_labels=[one.entity_group for one in found]) == []
+
+
 def test_question_answering(at: Clients, offline: dict[str, Any]) -> None:
     context = "The captain watches the keel at dawn and the gull remembers the harbour."
     client = at("reader")
@@ -61,7 +76,7 @@ def test_feature_extraction(at: Clients, offline: dict[str, Any], server: Any) -
     with pytest.raises(HfHubHTTPError, match="602 tokens"):
         client.feature_extraction("word " * 600)
     cut = client.feature_extraction("word " * 600, truncate=True)
-    np.testing.assert_allclose(cut, offline["minilm"].embed(["word " * 510]), atol=1e-6)
+    np.testing.assert_allclose(cut, offline["minilm"].embed(["word " * 254]), atol=1e-6)
     (tokens,) = offline["bert"].encode(["the keel"])
     np.testing.assert_allclose(at("bert").feature_extraction("the keel")[0], tokens, rtol=1e-6, atol=1e-6)
 

@@ -110,7 +110,7 @@ def check_rate_limit(url: str) -> None:
 
     async def ask() -> list[Any]:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
-            texts = ["the captain watches the keel " * 9] * 200
+            texts = ["the captain watches the keel " * 9] * 50
             return await asyncio.gather(
                 *(client.embeddings.create(model="minilm", input=texts) for _ in range(6)), return_exceptions=True
             )

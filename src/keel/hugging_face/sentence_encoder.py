@@ -1,4 +1,5 @@
-"""How a sentence-transformers folder makes one vector per text: its pooling, its normalisation, its prompts.
+"""How a sentence-transformers folder makes one vector per text: its pooling, its normalisation, its prompts, and how
+long a text is read.
 
 In: a model folder. Out: the settings in its modules.json; the defaults for any other folder.
 
@@ -17,6 +18,7 @@ from keel.errors import UserError
 from keel.files.folders import SealedFiles, read_json
 
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+LEAST_LENGTH = 3  # [CLS], a token, [SEP]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class SentenceEncoder:
     prompts: dict[str, str] = field(default_factory=dict)  # texts to put before a query, a passage, ...
     pooled: bool = False  # whether the folder says that it makes one vector per text
     default_prompt: str | None = None  # the name of the one that is used unless another is given
+    max_length: int | None = None  # tokens that a truncated text keeps, if fewer than the model's positions
 
 
 def read_sentence_encoder(folder: Path) -> SentenceEncoder:
@@ -43,7 +46,7 @@ def read_sentence_encoder(folder: Path) -> SentenceEncoder:
         elif kind != "Transformer":
             raise UserError(f"{modules}: the step {brief(kind)} is not supported, so its vectors cannot be computed")
     prompts, default = _prompts(files)
-    return SentenceEncoder(pooling, normalize, prompts, True, default)
+    return SentenceEncoder(pooling, normalize, prompts, True, default, _max_length(files))
 
 
 def copy_sentence_encoder(source: Path, target: Path) -> None:
@@ -53,7 +56,8 @@ def copy_sentence_encoder(source: Path, target: Path) -> None:
     if modules is None:
         return
     own = [f"{module.get('path', '')}/config.json" for module in _listed(read_json(modules), modules)]
-    for name in ("modules.json", "config_sentence_transformers.json", *(name for name in own if name[0] != "/")):
+    general = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json")
+    for name in (*general, *(name for name in own if name[0] != "/")):
         if found := files.find(name) if ".." not in Path(name).parts else None:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (target / name).write_bytes(found.read_bytes())
@@ -81,6 +85,17 @@ def _pooling(files: SealedFiles, name: str, folder: Path) -> str:
         found = ", ".join(sorted(chosen)) or "nothing"
         raise UserError(f"{path}: pooling by {brief(found)} is not supported; known: mean, cls, max")
     return chosen.pop()
+
+
+def _max_length(files: SealedFiles) -> int | None:
+    path = files.find("sentence_bert_config.json")
+    config = read_json(path) if path else {}
+    length = config.get("max_seq_length") if isinstance(config, dict) else None
+    if length is None:
+        return None
+    if type(length) is not int or length < LEAST_LENGTH:
+        raise UserError(f"{path}: max_seq_length is {brief(length)}, not a number of tokens; restore it from a copy")
+    return length
 
 
 def _prompts(files: SealedFiles) -> tuple[dict[str, str], str | None]:

@@ -264,8 +264,8 @@ class Model:
 
         `pooling`: mean over the tokens, cls, or max; `normalize`: to length 1; `prompt`: the name of a text of the
         model's that is put before each text. None: as a sentence-transformers folder says, else the mean, as it is.
-        `truncate`: cut the end (`"left"`: the beginning) of texts that are longer than the model's positions, which is
-        an error otherwise.
+        `truncate`: cut the end (`"left"`: the beginning) of texts that are longer than a sentence-transformers folder
+        says, or than the model's positions, which is an error otherwise.
         """
         return run(self.embed_work(texts, pooling, layers, normalize=normalize, prompt=prompt, truncate=truncate))
 
@@ -299,6 +299,12 @@ class Model:
     def sentence_encoder(self) -> SentenceEncoder:
         """How the folder says that a vector per text is made."""
         return read_sentence_encoder(self.path)
+
+    @property
+    def truncated_length(self) -> int:
+        """The tokens, [CLS] and [SEP] included, that `truncate` leaves of a text."""
+        positions = self.learner.backbone.max_length
+        return min(positions, self.sentence_encoder.max_length or positions)
 
     def prompted(self, texts: Sequence[str], name: str | None) -> Sequence[str]:
         """The texts with one of the model's prompts before each."""
@@ -341,7 +347,7 @@ class Model:
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
                 raise UserError(f"text {number}: {brief(text)} is not a text")
-        room = self.learner.backbone.max_length - 2 if truncate else None
+        room = self.truncated_length - 2 if truncate else None
         kept = slice(-room, None) if room and truncate == "left" else slice(room)
         ids = self.tokenizer.encode(texts)
         return [self._framed(row[kept], text) for row, text in zip(ids, texts, strict=True)]

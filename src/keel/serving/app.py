@@ -1,18 +1,14 @@
 """The ASGI application: all routes behind the gate, errors in the dialect of the route.
 
-In: a `Service`. Out: an application for uvicorn, or for a test. `/docs` describes every route (OpenAPI).
+In: a `Service`. Out: an application for uvicorn, or for a test. `/openapi.json` describes every route.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
@@ -28,42 +24,28 @@ from keel.serving.service import Service, respond
 EXPECTED = (UserError, RequestValidationError, HTTPException, Overloaded, TimeoutError, ClientGone)
 
 
-class StrictRequest(Request):
-    async def json(self) -> Any:
-        try:
-            return orjson.loads(await self.body())
-        except orjson.JSONDecodeError as error:
-            raise json.JSONDecodeError(error.msg, "", error.pos) from None
-
-
-class StrictRoute(APIRoute):
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def strict(request: Request) -> Response:
-            return await handle(StrictRequest(request.scope, request.receive))
-
-        return strict
-
-
 def make_app(service: Service) -> Any:
     app = FastAPI(title="Keel", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
-    app.router.route_class = StrictRoute
     for module in (keel_routes, openai, tei, hugging_face, operations, runs, page):
         router = module.router(service)
         app.include_router(router)
+
+    async def explain(request: Request, error: Exception) -> Response:
+        status, body, headers = answer_of(request.url.path, error, folders)
+        more = getattr(error, "headers", None) or {}  # Allow, where the method is wrong
+        return respond(body, status, {**more, **headers})
+
+    folders = {str(one.model.path): one.name for one in service.models}
     for kind in EXPECTED:
-        app.add_exception_handler(kind, _explain)
-    if service.settings.cors:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(service.settings.cors),
-            allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "x-api-key", "x-request-id"],
-        )
-    return Gate(app, service)
-
-
-async def _explain(request: Request, error: Exception) -> Response:
-    status, body, headers = answer_of(request.url.path, error)
-    return respond(body, status, headers)
+        app.add_exception_handler(kind, explain)
+    gate = Gate(app, service)
+    if not service.settings.cors:
+        return gate
+    # Outside the gate: a browser asks whether it may send a key before it sends one.
+    return CORSMiddleware(
+        gate,
+        allow_origins=list(service.settings.cors),
+        allow_methods=["GET", "POST"],
+        allow_headers=["authorization", "content-type", "x-api-key", "x-request-id"],
+        expose_headers=["retry-after", "x-request-id"],
+    )

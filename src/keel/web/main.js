@@ -14,22 +14,23 @@ import { TABS } from "./tabs/index.js";
 
 const state = new State();
 let models = null;
+let instead = null; // makes what is shown in place of the tabs while there is nothing to show in them
 
 async function start() {
   theme.apply();
-  build(h("p", { class: "note" }, language().text("page.loading")));
+  build(() => h("p", { class: "note" }, language().text("page.loading")));
   try {
     models = (await api.get("/v1/models")).data;
-    build();
+    build(null);
   } catch (error) {
-    build(errorCard({ language: language() }, error, start));
+    build(() => errorCard({ language: language() }, error, start));
   }
 }
 
 const language = () => new Language(state.lang ?? preferred());
 
-// `instead`: shown in place of the tabs while there is nothing to show in them.
-function build(instead) {
+function build(wanted = instead) {
+  instead = wanted;
   const spoken = language();
   state.lang = spoken.name;
   document.documentElement.lang = LANGUAGES[spoken.name].tag;
@@ -39,7 +40,7 @@ function build(instead) {
     live.textContent = text;
   };
   const page = { language: spoken, t: spoken.text.bind(spoken), models, state, announce };
-  const main = h("main", {}, instead ?? tabStrip(page, TABS));
+  const main = h("main", {}, instead ? instead() : tabStrip(page, TABS));
   replace(document.body, header(page), main, live);
   document.body.dataset.ready = String(!instead);
 }

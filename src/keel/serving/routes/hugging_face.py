@@ -25,6 +25,7 @@ from keel.configs import brief
 from keel.inference.model import Model
 from keel.inference.token_labels import token_label_work
 from keel.inference.translate import translate_work
+from keel.serving.json_bodies import StrictRoute
 from keel.serving.label_scores import FUNCTIONS, logits, ranked, usual_function
 from keel.serving.models import ServedModel
 from keel.serving.routes import _hugging_face_bodies as bodies
@@ -45,7 +46,7 @@ TASK_NAMES: dict[str | None, str] = {
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["Hugging Face"])
+    routes = APIRouter(tags=["Hugging Face"], route_class=StrictRoute)
 
     @routes.post("/models/{name}")
     async def ask(name: str, body: bodies.TaskBody, request: Request) -> Response:

@@ -19,6 +19,7 @@ from keel.errors import UserError
 from keel.explain.attention import AttentionMaps
 from keel.inference.translate import attention, translate_work
 from keel.inference.work import Work
+from keel.serving.json_bodies import StrictRoute
 from keel.serving.models import ServedModel
 from keel.serving.service import Service, alone, done, respond
 
@@ -92,7 +93,7 @@ class ExplainBody(Body):
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["Keel"])
+    routes = APIRouter(prefix="/v1", tags=["Keel"], route_class=StrictRoute)
     _encoder_routes(routes, service)
     _text_routes(routes, service)
     _inside_routes(routes, service)

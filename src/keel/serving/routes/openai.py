@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from keel.errors import UserError
 from keel.inference.work import Work
+from keel.serving.json_bodies import StrictRoute
 from keel.serving.service import Service, respond
 
 
@@ -30,7 +31,7 @@ class EmbeddingsBody(BaseModel):
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["OpenAI"])
+    routes = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=StrictRoute)
 
     @routes.post("/embeddings")
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:

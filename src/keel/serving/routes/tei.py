@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from keel import __version__
 from keel.inference.work import Work
+from keel.serving.json_bodies import StrictRoute
 from keel.serving.label_scores import FUNCTIONS, label_names, logits, ranked, sigmoid, usual_function
 from keel.serving.models import NotServed, ServedModel
 from keel.serving.routes.openai import shorten
@@ -96,7 +97,7 @@ class DecodeBody(Body):
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["text-embeddings-inference"])
+    routes = APIRouter(tags=["text-embeddings-inference"], route_class=StrictRoute)
     _embedding_routes(routes, service)
     _answering_routes(routes, service)
     _tokenizer_routes(routes, service)
@@ -113,6 +114,11 @@ def _embedding_routes(routes: APIRouter, service: Service) -> None:
         served = find(service, "embed")
         texts, options = as_texts(served, body.inputs), read_options(body)
         return respond(await service.answer(request, texts, lambda: served.model.encode_work(texts, **options)))
+
+    @routes.post("/embed_sparse")
+    async def embed_sparse(body: EmbedAllBody) -> Response:
+        """Refused: no model of Keel's makes sparse vectors."""
+        raise HTTPException(424, "no model of this server makes sparse vectors; /embed makes dense ones")
 
     @routes.post("/similarity")
     async def similarity(body: SimilarityBody, request: Request) -> Response:
@@ -177,7 +183,7 @@ def _tokenizer_routes(routes: APIRouter, service: Service) -> None:
                 "model_type": _model_type(served),
                 "architecture": model.learner.backbone.config.kind,
                 "max_concurrent_requests": settings.max_queue,
-                "max_input_length": model.learner.backbone.max_length,
+                "max_input_length": model.truncated_length,
                 "max_batch_tokens": settings.max_batch_tokens,
                 "max_batch_requests": None,
                 "max_client_batch_size": settings.max_texts,

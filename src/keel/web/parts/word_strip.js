@@ -28,10 +28,8 @@ export function wordStrip(page, press) {
   }
 
   function word(unit, number) {
-    const masked = unit.text === MASK;
-    const pressed = String(masked);
-    const label = masked ? page.t("words.masked") : null;
-    const props = { type: "button", class: "word", "aria-pressed": pressed, "aria-label": label, "data-number": number };
+    const pressed = String(unit.text === MASK);
+    const props = { type: "button", class: "word", "aria-pressed": pressed, "data-number": number };
     return h("button", { ...props, on: { click: () => press(unit, number) } }, unit.text);
   }
 

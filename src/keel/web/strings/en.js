@@ -43,7 +43,6 @@ export default {
   "error.page": "This page made a mistake: {message}",
 
   "words.label": "Words of the text: press one to mask it",
-  "words.masked": "masked",
   "words.more": " … (the rest is masked by typing [MASK])",
 
   "fill.tab": "Fill",

@@ -43,7 +43,6 @@ export default {
   "error.page": "页面出错：{message}",
 
   "words.label": "文本中的词：点击即可掩盖",
-  "words.masked": "已掩盖",
   "words.more": " ……（其余部分请直接输入 [MASK]）",
 
   "fill.tab": "完形填空",
