@@ -91,7 +91,7 @@ Answer = tuple[int, dict[str, str], bytes]
 class Login:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
-        self._session = hmac.new(self._key, PURPOSE, hashlib.sha256).hexdigest()
+        self.session = hmac.new(self._key, PURPOSE, hashlib.sha256).hexdigest()
 
     def knows(self, headers: Headers) -> bool:
         """Whether the request has the cookie."""
@@ -99,7 +99,7 @@ class Login:
             found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(_cookie(headers))
         except CookieError:
             return False
-        return found is not None and hmac.compare_digest(self._session.encode(), found.value.encode("utf-8"))
+        return found is not None and hmac.compare_digest(self.session.encode(), found.value.encode("utf-8"))
 
     @staticmethod
     def is_form(method: str, path: str, headers: Headers) -> bool:
@@ -122,7 +122,7 @@ class Login:
         if not hmac.compare_digest(self._key, given.encode()):
             return self.form(headers, "wrong")
         secure = "; Secure" if headers.get(b"x-forwarded-proto") == b"https" else ""
-        cookie = f"{_cookie(headers)}={self._session}; Path=/; HttpOnly; SameSite=Lax{secure}"
+        cookie = f"{_cookie(headers)}={self.session}; Path=/; HttpOnly; SameSite=Lax{secure}"
         return 303, {"location": "/", "set-cookie": cookie, "cache-control": "no-store"}, b""
 
     @staticmethod

@@ -14,13 +14,14 @@ export function charts(page, log, axis) {
   const points = (entries, name) =>
     entries.filter((entry) => typeof entry[name] === "number").map((entry) => [x(entry), entry[name]]);
   const digits = new Intl.NumberFormat(page.language.name, { maximumSignificantDigits: 4, notation: "compact" });
-  const write = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : digits.format(value));
+  const write = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? Number(value.toPrecision(3)).toExponential() : digits.format(value));
   const drawn = namesOf(log).flatMap((name) => {
     const [train, held] = [points(log.train, name), points(log.evaluation, name)];
     const level = name.endsWith(".loss") ? points(log.evaluation, name.replace(".loss", "_without_context")) : [];
+    const line = name === "learning_rate" ? train : smooth(train); // its peak is what it is
     const series = [
-      { name: page.t("runs.train"), points: smooth(train) !== train ? train : [], style: "faint", colour: 0 },
-      { name: page.t("runs.train"), points: smooth(train), style: "line", colour: 0 },
+      { name: page.t("runs.train"), points: line === train ? [] : train, style: "faint", colour: 0 },
+      { name: page.t("runs.train"), points: line, style: "line", colour: 0 },
       { name: page.t("runs.held_out"), points: held, style: "dots", colour: 1 },
       { name: page.t("runs.level"), points: level, style: "level", colour: 2 },
     ];

@@ -32,9 +32,10 @@ function row(page, run, pressed, choose) {
 export const known = (page, prefix, name) => (page.language.has(`${prefix}.${name}`) ? page.t(`${prefix}.${name}`) : name);
 
 export function stepsOf(page, { step, planned }) {
-  const write = (value) => (typeof value === "number" ? page.language.count(value) : value);
+  const count = (value) => page.language.count(value);
   if (step === null) return "";
-  return planned === null ? write(step) : `${write(step)} / ${write(planned)}`;
+  if (typeof planned === "number") return `${count(step)} / ${count(planned)}`;
+  return planned === null ? count(step) : page.t("runs.budget", { step: count(step), budget: planned });
 }
 
 export function duration(page, seconds) {

@@ -300,6 +300,7 @@ export default {
   "runs.state.stopped": "stopped",
   "runs.state.unreadable": "unreadable",
   "runs.steps": "Steps",
+  "runs.budget": "{step}, budget {budget}",
   "runs.figure": "Last figure",
   "runs.took": "Took",
   "runs.when": "Last change",

@@ -300,6 +300,7 @@ export default {
   "runs.state.stopped": "已停止",
   "runs.state.unreadable": "无法读取",
   "runs.steps": "步数",
+  "runs.budget": "{step}，预算 {budget}",
   "runs.figure": "最新指标",
   "runs.took": "用时",
   "runs.when": "最后更新",
