@@ -75,6 +75,18 @@ def test_a_table_says_which_heads_link_two_words(
     assert "animal 0.68, [CLS] 0.10" in out
 
 
+def test_the_guides_picture_is_what_its_command_makes(
+    minilm_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = Path(__file__).parents[2] / "docs" / "guide" / "explaining" / "it-animal.svg"
+    explained(capsys, minilm_folder, MIXED, "--from", "it", "--to", "animal", "--out", tmp_path / "new.svg")
+    shown, made = (
+        [(part.tag, part.text, part.get("fill"), part.get("x"), part.get("y")) for part in ET.parse(file).iter()]
+        for file in (picture, tmp_path / "new.svg")
+    )
+    assert shown == made
+
+
 def test_json_is_that_of_python(minilm: Model, minilm_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = explained(capsys, minilm_folder, MIXED, "--layer", 4, "--head", 2, "--json")
     assert json.loads(out) == json.loads(json.dumps(minilm.explain(MIXED).as_json(layers=[4], heads=[2])))
