@@ -1,10 +1,12 @@
-"""For those who run the server: `/health` (it lives), `/health/ready` (it takes requests), `/metrics`, `/v1/models`."""
+"""For those who run the server, and its page: `/health` (it lives), `/health/ready` (it takes requests), `/metrics`,
+`/v1/server` (version and limits), `/v1/models`."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from keel import __version__
 from keel.serving.service import Service, respond
 
 
@@ -23,6 +25,13 @@ def router(service: Service) -> APIRouter:
     @routes.get("/metrics")
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @routes.get("/v1/server")
+    async def server() -> Response:
+        settings = service.settings
+        limits = {"texts": settings.max_texts, "characters": settings.max_characters, "bytes": settings.max_body}
+        needs_key = settings.api_key is not None
+        return respond({"version": __version__, "needs_key": needs_key, "limits": limits})
 
     @routes.get("/v1/models")
     async def models() -> Response:

@@ -81,6 +81,7 @@ function mark(buttons, selected) {
     button.setAttribute("aria-selected", String(number === selected));
     button.tabIndex = number === selected ? 0 : -1;
   });
+  buttons[selected].scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 // Where the strip is wider than the window: scrolls it, and nothing around it.
