@@ -48,7 +48,6 @@ SHOWN: dict[str, list[dict[str, Any]]] = {
         {"model": "minilm", "lines": "A sailor mends a sail.\nSomebody repairs a ship.\nNoodles."},
         {"model": "translator", "text": "the captain sails"},
     ],
-    "search": [{"model": "minilm", "query": "repairing a ship"}],
     "tokens": [{"model": "minilm", "second": "bert", "text": "Unbelievably, sailors 他们 sail."}],
     "search": [{"model": "minilm", "query": "mending a sail", "lines": "A sailor mends a sail.\nNoodles for lunch."}],
 }
