@@ -156,6 +156,37 @@ def test_summaries_are_computed_from_the_weights(minilm: Model) -> None:
     assert (labels[start], labels[end]) == ("it", "animal")  # what docs/guide/explaining.md shows
 
 
+def test_where_a_word_looks_is_read_from_its_rows_and_columns(minilm: Model) -> None:
+    """To a word of several tokens the sum, from it the mean (Clark et al. 2019, section 4.1)."""
+    found = minilm.explain("It was unbelievably good tokenization.")
+    names = found.reading.labels
+    words = {word.text: list(word.tokens) for word in found.reading.words}
+    start, to = words["unbelievably"], words["tokenization"]
+    assert len(start) > 1 and len(to) > 1
+    looks = found.looks("unbelievably")
+    assert looks.shape == (6, 12, len(names)) and np.allclose(looks.sum(-1), 1, atol=1e-5)
+    for layer in (0, 5):
+        for head in (0, 11):
+            weights = found.weights[layer, head].astype(np.float64)
+            expected = sum(weights[i, j] for i in start for j in to) / len(start)
+            assert found.looks("unbelievably", "tokenization")[layer, head] == pytest.approx(expected, abs=1e-6)
+            assert looks[layer, head, 0] == pytest.approx(np.mean([weights[i, 0] for i in start]), abs=1e-6)
+    assert np.array_equal(found.looks("unbelievably", "[CLS]"), looks[:, :, 0])
+    chosen = found.as_json(layers=[2], start="unbelievably", to="tokenization")
+    assert chosen["shape"] == [1, 12] and (chosen["from"], chosen["to"]) == ("unbelievably", "tokenization")
+    with pytest.raises(UserError, match=r"there is no word 'tokenisation' in the text\. Did you mean 'tokenization'"):
+        found.looks("unbelievably", "tokenisation")
+
+
+def test_many_weights_are_not_written_as_lists_unless_asked(minilm: Model) -> None:
+    found = minilm.explain("word " * 130)
+    assert found.as_json()["encoding"] == "base64" and found.as_json(layers=[1])["encoding"] == "lists"
+    raw = np.frombuffer(base64.b64decode(found.as_json()["weights"]), "<f4").reshape(6, 12, 132, 132)
+    assert np.array_equal(raw, found.weights)
+    lists = found.as_json(layers=[1], heads=[1])["weights"]
+    assert float(np.abs(np.float32(lists) - found.weights[:1, :1]).max()) <= 1e-8 and len(str(lists)) < 12 * 132**2
+
+
 def test_ordinary_answers_are_the_same_with_and_without_an_inspection(minilm: Model) -> None:
     before = minilm.encode([MIXED])[0]
     minilm.explain(MIXED)

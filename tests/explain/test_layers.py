@@ -60,9 +60,12 @@ def test_json_has_every_layer_of_every_mask(family: Callable[..., Any]) -> None:
 
 
 def test_what_has_no_head_to_read_layers_with_is_refused(minilm: Model, family: Callable[..., Any]) -> None:
+    for texts in (("A text.",), ("A [MASK].",), ("A text.", "Another.")):
+        with pytest.raises(UserError, match="has no head that could read its layers"):
+            minilm.explain(*texts, method="layers")
     with pytest.raises(UserError, match=r"not fine-tuned and the text has no \[MASK\]"):
-        minilm.explain("A text.", method="layers")
+        family("Bert").ours.explain("w3 w4", method="layers")
     with pytest.raises(UserError, match="cannot be read one by one"):
-        minilm.explain("A text.", "Another.", method="layers")
+        family("Bert").ours.explain("w3 w4", "w5", method="layers")
     with pytest.raises(UserError, match="0 guesses of each layer: give 1 or more"):
         family("Bert").ours.explain(MASKED, method="layers", top=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -116,6 +117,28 @@ def numbers(value: Any) -> list[float]:
     if isinstance(value, dict | list):
         return [one for part in (value.values() if isinstance(value, dict) else value) for one in numbers(part)]
     return [value] if isinstance(value, float) else []
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_texts_are_logged_only_if_asked(offline: dict[str, Any], capfd: Any, wanted: bool) -> None:
+    from keel.serving.app import make_app
+    from keel.serving.models import Models, ServedModel
+    from keel.serving.service import Service
+    from keel.serving.settings import Settings
+
+    app = make_app(Service(Models([ServedModel("bert", offline["bert"])]), Settings(log_texts=wanted)))
+
+    async def ask() -> None:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            assert (await http.post("/v1/tokens", json={"texts": ["a private 船"]})).status_code == 200
+            assert (await http.post("/v1/fill", json={"texts": ["a private 船"]})).status_code == 422
+
+    asyncio.run(ask())
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(line["route"], line["status"]) for line in lines] == [("/v1/tokens", 200), ("/v1/fill", 422)]
+    assert [line.get("texts") for line in lines] == [["a private 船"] if wanted else None] * 2
+    assert wanted == any("private" in json.dumps(line) for line in lines)
 
 
 def test_a_model_is_found_by_what_it_can_do(post: Post, offline: dict[str, Any]) -> None:

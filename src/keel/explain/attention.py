@@ -8,6 +8,8 @@ through the layers; for a translator also the cross-attention of its decoder.
 Notable choices
 - Layers and heads are counted from 1, as everywhere in Keel, where layer 0 is the embeddings: the weights of layer k
   are those with which its vectors are made from those of layer k - 1.
+- From a word of several tokens the mean of their weights counts, to a word of several tokens the sum (Clark et al.
+  2019).
 - Weights show where a head looks, not what its output is used for: `heads` and `attribution` measure that (Jain &
   Wallace 2019; Wiegreffe & Pinter 2019).
 - The weights of all heads are in memory at once; beyond MOST_WEIGHTS of them the text is refused.
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from keel.errors import UserError
+from keel.errors import UserError, suggest
 from keel.explain.encoded import encode_array, thumbnails, to_base64
 from keel.explain.mix import LayerShares, layer_shares
 from keel.explain.reading import ExplainedModel, Reading, read
@@ -34,6 +36,7 @@ from keel.tasks.translate import Translate
 from keel.values import Inspection, Window
 
 MOST_WEIGHTS = 1 << 30  # 4 GB
+MOST_LISTED = 1 << 20  # as lists of numbers in JSON, about 10 MB
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,21 @@ class AttentionMaps:
         found: np.ndarray = self.weights[np.ix_(layers, heads)].mean((0, 1))
         return found
 
+    def looks(self, start: str, to: str | None = None) -> np.ndarray:
+        """(N, H, n): where a word looks, in every head; (N, H): how much it looks at the word `to`. A special token is
+        found by its name, a word at its first place."""
+        self._need_layers()
+        found: np.ndarray = self.weights[:, :, self._tokens_of(start)].mean(2)
+        return found if to is None else found[:, :, self._tokens_of(to)].sum(2)
+
+    def _tokens_of(self, word: str) -> list[int]:
+        names = {one.text: list(one.tokens) for one in reversed(self.reading.words)}
+        special = ((n, token) for n, token in enumerate(self.reading.tokens) if token.special)
+        names |= {token.token: [n] for n, token in reversed(list(special))}
+        if word not in names:
+            raise UserError(f"there is no word '{word}' in the text.{suggest(word, list(names))}")
+        return names[word]
+
     def summaries(self, layer: int | None = None, head: int | None = None, links: int = 3) -> list[HeadSummary]:
         """One for each head."""
         layers, heads = self._chosen(_one(layer), _one(head))
@@ -94,16 +112,24 @@ class AttentionMaps:
         self,
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
-        encoding: str = "lists",
+        encoding: str | None = None,
         thumbnails: int = 0,
         rollout: bool = False,
+        start: str | None = None,
+        to: str | None = None,
     ) -> dict[str, Any]:
-        """`layers`, `heads`: the weights of these only, counted from 1. `thumbnails`: also images of all heads, this
-        wide; with these the weights are left out unless layers or heads are named. `rollout`: also the rollout."""
+        """`layers`, `heads`: the weights of these only, counted from 1. `encoding`: `lists`, `base64` (float32, little
+        endian), or None: lists, unless there are more than a million weights. `thumbnails`: also images of all heads,
+        this wide; with these the weights are left out unless layers or heads are named. `rollout`: also the rollout.
+        `start`, `to`: the weights from (and to) a word instead of all, as `looks` has them."""
         rows, columns = self._chosen(layers, heads)
         found = self.reading.as_json("attention")
+        if encoding is None:
+            encoding = "base64" if len(rows) * len(columns) * len(self.reading.ids) ** 2 > MOST_LISTED else "lists"
         found |= {"layers": [n + 1 for n in rows], "heads": [h + 1 for h in columns], "encoding": encoding}
-        chosen = self.weights[np.ix_(rows, columns)]
+        weights = self.weights if start is None else self.looks(start, to)
+        found |= {} if start is None else {"from": start, "to": to}
+        chosen = weights[np.ix_(rows, columns)]
         with_weights = not thumbnails or layers is not None or heads is not None
         found |= {"shape": list(chosen.shape), "weights": encode_array(chosen, encoding) if with_weights else None}
         if thumbnails:

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from keel.errors import UserError
 from keel.explain.reading import ExplainedModel, Reading
-from keel.explain.targets import Choice, Target, find_target
+from keel.explain.targets import Choice, Done, Report, Target, find_target
 from keel.learner.windows import BATCH_TOKENS
 from keel.values import Inspection
 
@@ -84,8 +84,9 @@ def attribution(
     scale: str | None = None,
     baseline: str | None = None,
     steps: int | None = None,
+    report: Report | None = None,
 ) -> Attribution:
-    """`steps` None: as many as completeness takes."""
+    """`steps` None: as many as completeness takes. `report`: told how many steps, or words, are done."""
     if by not in (GRADIENTS, OCCLUSION):
         raise UserError(f"there is no attribution by '{by}'; choose {GRADIENTS} or {OCCLUSION}")
     if steps is not None and not 1 <= steps <= MOST_STEPS:
@@ -94,7 +95,7 @@ def attribution(
         raise UserError(f"baseline and steps are settings of {GRADIENTS}; occlusion hides words")
     with torch.inference_mode(False):
         target = find_target(model, text, pair, Choice(label, token, word, scale), ("logit", "log-probability"))
-        return _occlude(target) if by == OCCLUSION else _integrate(target, baseline, steps)
+        return _occlude(target, report) if by == OCCLUSION else _integrate(target, baseline, steps, report)
 
 
 def _moving(target: Target) -> np.ndarray:
@@ -105,7 +106,7 @@ def _moving(target: Target) -> np.ndarray:
 
 
 @torch.no_grad()
-def _occlude(target: Target) -> Attribution:
+def _occlude(target: Target, report: Report | None) -> Attribution:
     tokenizer, ids = target.model.tokenizer, target.reading.ids
     hidden = next((id for id in (tokenizer.mask, tokenizer.unk, tokenizer.pad) if id >= 0), None)
     if hidden is None:
@@ -117,7 +118,11 @@ def _occlude(target: Target) -> Attribution:
     for row, group in zip(rows[1:], groups, strict=True):
         row[list(group)] = hidden
     together = max(1, BATCH_TOKENS // len(ids))
-    parts = [target.scores(rows[n : n + together]) for n in range(0, len(rows), together)]
+    parts = []
+    for first in range(0, len(rows), together):
+        if report:
+            report(Done(first, len(rows)))
+        parts.append(target.scores(rows[first : first + together]))
     scores = torch.cat(parts).cpu().double().numpy()
     drops = dict(zip(groups, scores[0] - scores[1:], strict=True))
     return Attribution(
@@ -131,7 +136,7 @@ def _occlude(target: Target) -> Attribution:
     )
 
 
-def _integrate(target: Target, baseline: str | None, steps: int | None) -> Attribution:
+def _integrate(target: Target, baseline: str | None, steps: int | None, report: Report | None) -> Attribution:
     model = target.model
     if model.learner.backbone.config.characters_read:
         raise UserError(
@@ -148,7 +153,7 @@ def _integrate(target: Target, baseline: str | None, steps: int | None) -> Attri
         first, last = target.scores(np.repeat(target.ids, 2, 0), Inspection(embedded=ends)).double().tolist()
     change, count = last - first, steps or FIRST_STEPS
     while True:
-        scores = _gradients(target, start, own, count)
+        scores = _gradients(target, start, own, count, report)
         gap = abs(float(scores.sum()) - change) / max(abs(change), 1e-12)
         if steps or gap <= GAP or count >= MOST_STEPS:
             break
@@ -171,12 +176,14 @@ def _baseline(target: Target, table: Tensor, baseline: str | None) -> tuple[str,
     return tokenizer.token(id), table[id]
 
 
-def _gradients(target: Target, start: Tensor, end: Tensor, steps: int) -> np.ndarray:
+def _gradients(target: Target, start: Tensor, end: Tensor, steps: int, report: Report | None) -> np.ndarray:
     """(n,) float64: integrated gradients."""
     nodes, shares = np.polynomial.legendre.leggauss(steps)
     total = torch.zeros_like(end, dtype=torch.float64, device="cpu")
     together = max(1, GRADIENT_TOKENS // len(end))
     for first in range(0, steps, together):
+        if report:
+            report(Done(first, steps))
         part = slice(first, first + together)
         places = torch.from_numpy((nodes[part] + 1) / 2).to(end)
         points = (start + places[:, None, None] * (end - start)).requires_grad_()

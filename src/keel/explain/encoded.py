@@ -13,6 +13,7 @@ import numpy as np
 from keel.errors import UserError
 
 ENCODINGS = ("lists", "base64")
+DIGITS = 8  # of a number between 0 and 1 in a list; float32 has fewer
 
 
 def encode_array(values: np.ndarray, encoding: str) -> Any:
@@ -20,7 +21,7 @@ def encode_array(values: np.ndarray, encoding: str) -> Any:
         raise UserError(f"unknown encoding '{encoding}'; choose {' or '.join(ENCODINGS)}")
     if encoding == "base64":
         return to_base64(values.astype("<f4"))
-    return values.astype(np.float32).tolist()
+    return np.round(values.astype(np.float64), DIGITS).tolist()
 
 
 def to_base64(values: np.ndarray) -> str:

@@ -22,7 +22,7 @@ import torch
 
 from keel.explain.attention import attention_shape
 from keel.explain.reading import ExplainedModel, Reading
-from keel.explain.targets import Choice, Target, find_target
+from keel.explain.targets import Choice, Done, Report, Target, find_target
 from keel.learner.windows import BATCH_TOKENS
 from keel.values import Inspection
 
@@ -63,23 +63,26 @@ def heads(
     token: str | None = None,
     word: str | None = None,
     scale: str | None = None,
+    report: Report | None = None,
 ) -> HeadChanges:
-    """The change of the answer for each head that is switched off."""
+    """The change of the answer for each head that is switched off. `report`: told how many heads are done."""
     choice = Choice(label, token, word, scale)
     target = find_target(model, text, pair, choice, ("probability", "log-probability"), vectors=True)
     layers, count = attention_shape(model, target.reading)
     value = float(target.scores(target.ids)[0])
-    without = _without_each(target, layers, count)
+    without = _without_each(target, layers, count, report)
     changes = np.maximum(1 - without, 0) if target.answer["kind"] == "vector" else without - value
     return HeadChanges(target.reading, target.answer, value, changes.astype(np.float32))
 
 
-def _without_each(target: Target, layers: int, count: int) -> np.ndarray:
+def _without_each(target: Target, layers: int, count: int, report: Report | None) -> np.ndarray:
     """(N, H): the score without each head."""
     off, device = layers * count, target.model.device
     together = max(1, BATCH_TOKENS // len(target.reading.ids))
     found = []
     for first in range(0, off, together):
+        if report:
+            report(Done(first, off))
         numbers = torch.arange(first, min(first + together, off), device=device)
         rows = torch.arange(len(numbers), device=device)
         factors = torch.ones(layers, len(numbers), count, device=device)

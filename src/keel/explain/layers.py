@@ -30,6 +30,7 @@ from keel.interfaces import Backbone, CachedEncoder
 from keel.tasks.classify import Classify
 from keel.values import Batch, Encoding, Inspection
 
+WANTED = "a masked language model and a text with [MASK], a causal language model, or a classifier"
 HEADS = {"label": "classify", "token": "masked_lm", "next token": "causal_lm"}
 
 
@@ -86,11 +87,12 @@ def layers(model: ExplainedModel, text: str, pair: Any = None, *, top: int = 5) 
     if top < 1:
         raise UserError(f"{top} guesses of each layer: give 1 or more")
     _need_plain_layers(model)
+    if model.task is None and not {"masked_lm", "causal_lm"} & set(model.learner.objectives):
+        raise UserError(f"{model.path}: this model has no head that could read its layers; that takes {WANTED}")
     target = find_target(model, text, pair, Choice(), ("logit", "logit"))
     kind = target.answer["kind"]
     if kind not in HEADS:
-        wanted = "a text with [MASK], a causal language model or a model that was fine-tuned to classify"
-        raise UserError(f"{model.path}: its layers cannot be read one by one; that takes {wanted}")
+        raise UserError(f"{model.path}: its layers cannot be read one by one; that takes {WANTED}")
     objective, batch = model.learner.objectives[HEADS[kind]], target.batch(target.ids, Inspection(normed=True))
     backbone = model.learner.backbone
     found = backbone(batch, all_layers=True).layers

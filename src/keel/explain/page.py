@@ -19,7 +19,11 @@ from keel.explain.attribution import Attribution
 from keel.explain.encoded import thumbnails
 from keel.explain.heads import HeadChanges
 from keel.explain.layers import LayerAnswers
-from keel.explain.pictures import grid, image, svg
+from keel.explain.pictures import asked_of, picture
+from keel.explain.view import ALL, View
+from keel.reporting.drawing import png_address, svg
+from keel.reporting.heat_map import coloured
+from keel.reporting.png import png_bytes
 
 SMALL = 48  # pixels of a thumbnail, at most
 LISTED = 20
@@ -39,13 +43,13 @@ td,th{padding:.15rem .6rem;text-align:left;border-bottom:1px solid var(--line)}
 """
 
 
-def page(found: Any, layer: int | None = None, head: int | None = None) -> str:
-    """`layer`, `head`: the attention map that is drawn large; None: the one with the strongest link."""
+def page(found: Any, view: View = ALL) -> str:
+    """`view`: the attention that is drawn large; ALL: the head with the strongest link."""
     reading = found.reading
     facts = [("text", reading.text), *([("pair", reading.pair)] if reading.pair is not None else [])]
     facts.append(("model", reading.model_kind))
     if isinstance(found, AttentionMaps):
-        title, parts = "Attention", _attention(found, layer, head)
+        title, parts = "Attention", _attention(found, view)
     elif isinstance(found, HeadChanges):
         title, parts = "What each head is worth", _heads(found)
     elif isinstance(found, LayerAnswers):
@@ -53,7 +57,7 @@ def page(found: Any, layer: int | None = None, head: int | None = None) -> str:
     elif isinstance(found, Attribution):
         title, parts = f"What the {found.answer['name']} rests on", _attribution(found)
     else:
-        title, parts = "Shares of the layers", [_wide(svg(grid(found)))]
+        title, parts = "Shares of the layers", [_wide(svg(picture(found)))]
     head_of_page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -84,19 +88,20 @@ def strongest(found: AttentionMaps) -> tuple[int, int]:
     return best.layer, best.head
 
 
-def _attention(found: AttentionMaps, layer: int | None, head: int | None) -> list[str]:
+def _attention(found: AttentionMaps, view: View) -> list[str]:
     parts = []
     if found.cross is not None:
-        parts += ["<h2>Cross-attention, mean over all layers and heads</h2>", _wide(svg(grid(found)))]
+        parts += ["<h2>Cross-attention, mean over all layers and heads</h2>", _wide(svg(picture(found)))]
     if not len(found.weights):
         return parts
-    if layer is None and head is None:
-        layer, head = strongest(found)
+    title = "One head" if view == ALL else "What was chosen"
+    if view == ALL:
+        view = View(*strongest(found))
     parts += [
         "<h2>Every head</h2><p>A row of a map is a token, its columns are the tokens that it attends to.</p>",
         _small(found.weights),
-        "<h2>One head</h2>",
-        _wide(svg(grid(found, layer, head))),
+        f"<h2>{title}</h2>",
+        _wide(svg(picture(found, view))),
         "<h2>The strongest links</h2>",
     ]
     labels = found.reading.labels
@@ -118,22 +123,25 @@ def _small(weights: np.ndarray) -> str:
     parts = ['<table class="small"><tr><th>', *(f"<th>{h + 1}" for h in range(small.shape[1]))]
     for n, row in enumerate(small):
         parts.append(f"<tr><th>layer {n + 1}")
-        parts += [f'<td><img alt="layer {n + 1}, head {h + 1}" src="{image(one)}">' for h, one in enumerate(row)]
+        parts += [f'<td><img alt="layer {n + 1}, head {h + 1}" src="{_image(one)}">' for h, one in enumerate(row)]
     return "".join([*parts, "</table>"])
+
+
+def _image(small: np.ndarray) -> str:
+    return png_address(png_bytes(coloured(small.astype(np.float64))))
 
 
 def _heads(found: HeadChanges) -> list[str]:
     rows = found.ranked()[:LISTED]
     note = f"With all heads the {found.answer['name']} is {found.value:.4g}."
     columns = ("layer", "head", found.measure)
-    return [f"<p>{escape(note)}</p>", _wide(svg(grid(found))), _table(columns, rows)]
+    return [f"<p>{escape(note)}</p>", _wide(svg(picture(found))), _table(columns, rows)]
 
 
 def _layers(found: LayerAnswers) -> list[str]:
-    parts = [_wide(svg(grid(found)))]
+    parts = [_wide(svg(picture(found)))]
     for number, one in enumerate(found.places, 1):
-        asked = {"label": "The label", "next token": "The next token"}.get(found.kind, f"[MASK] {number}")
-        parts.append(f"<h2>{asked}: {escape(one.final)}, from layer {one.from_layer} on</h2>")
+        parts.append(f"<h2>{asked_of(found, one, number)}: {escape(one.final)}, from layer {one.from_layer} on</h2>")
         rows = [
             (n, ", ".join(f"{guess.text} {guess.probability:.2f}" for guess in guesses), one.final_probability[n])
             for n, guesses in enumerate(one.guesses)

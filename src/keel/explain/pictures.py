@@ -1,27 +1,16 @@
-"""Pictures of explanations: one table of numbers with names on both sides, as SVG, or as PNG by matplotlib.
+"""Pictures of explanations, for papers and slides.
 
-In: what a method returned. Out: a `Grid`, drawn.
+In: what a method returned. Out: a `Drawing`, which is written as SVG or PNG.
 
-attention    from token x to token: of one layer and head, or the mean
-heads        layer x head: the change without the head, in red where the answer loses
-layers       layer x [MASK] (or label): the probability of the final answer
-attribution  one row: the words
-
-Notable choices
-- Positive numbers are blue, negative ones red; the largest is the darkest. A picture of more than MOST_CELLS cells is
-  drawn as pixels, without names: an SVG with a rectangle for each would be as large as a film.
-- matplotlib is an extra: SVG needs no library, and is what papers take.
+attention    a map from token x to token: of one layer and head, or the mean
+heads        a map of layer x head: the change without the head
+layers       a table of layer x guess (of several [MASK]: layer x [MASK]), shaded by probability
+attribution  the text, each word shaded by its score; the answer to a question is framed
+mix          a map of layer x place: the shares
 """
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,128 +19,149 @@ from keel.errors import UserError
 from keel.explain.attention import AttentionMaps
 from keel.explain.attribution import Attribution
 from keel.explain.heads import HeadChanges
-from keel.explain.layers import LayerAnswers
+from keel.explain.layers import LayerAnswers, PlaceAnswers
 from keel.explain.mix import LayerShares
-from keel.reporting.heat_map import CELLS, NEGATIVE, heat_map
+from keel.explain.reading import Word
+from keel.explain.view import ALL, View
+from keel.reporting.drawing import EDGE, MUTED, NEGATIVE, POSITIVE, Drawing, shortened, text_width
+from keel.reporting.heat_map import heat_map
 
-MOST_CELLS = 10_000
-PIXELS = 640  # the width of a picture without names
-
-
-@dataclass(frozen=True)
-class Grid:
-    title: str
-    rows: list[str]
-    columns: list[str]
-    values: np.ndarray  # (rows, columns)
+LINE, FONT, FAINT = 640, 15, 10  # pixels: of a line of words, of a word, of its score
+DARKEST = 0.6  # the opacity behind the word with the largest score: text stays readable on it
+SHOWN = 0.05  # scores of at least this share of the largest stand under their words
+GUESS = 90  # pixels of the longest guess
 
 
-def grid(found: Any, layer: int | None = None, head: int | None = None) -> Grid:
-    """`layer`, `head`: of an attention map, counted from 1."""
+def picture(found: Any, view: View = ALL) -> Drawing:
+    """`view`: which part of the attention."""
     if isinstance(found, AttentionMaps):
-        return _map(found, layer, head)
-    if layer is not None or head is not None:
-        raise UserError("a layer and a head are chosen of attention maps only")
+        return _map(found, view) if view.start is None else _looks(found, view, view.start)
+    if view != ALL:
+        raise UserError("there are no layers, heads and words to choose, because this is no attention")
     if isinstance(found, HeadChanges):
-        layers, heads = found.changes.shape
-        names = [f"layer {n + 1}" for n in range(layers)], [f"head {h + 1}" for h in range(heads)]
-        return Grid(f"{found.measure[:1].upper()}{found.measure[1:]}", *names, found.changes)
+        return _heads(found)
     if isinstance(found, Attribution):
-        words = [word.text for word in found.reading.words]
-        return Grid(f"What the {found.answer['name']} rests on", [found.by], words, found.word_scores[None])
+        return _words(found)
     if isinstance(found, LayerAnswers):
-        rows = [f"layer {n}: {', '.join(one.guesses[n][0].text for one in found.places)}" for n in _layers(found)]
-        chances = np.array([one.final_probability for one in found.places]).T
-        return Grid("Probability of the final answer", rows, [one.final for one in found.places], chances)
+        return _layers(found)
     assert isinstance(found, LayerShares)
     shares = np.array(list(found.shares.values())).T
-    return Grid("Shares of the layers", [f"layer {n}" for n in range(len(shares))], list(found.shares), shares)
+    cells = [[f"{share:.2f}" for share in line] for line in shares.tolist()]
+    return heat_map("Shares of the layers", _numbers(len(shares), 0), list(found.shares), shares, cells, "layer")
 
 
-def _layers(found: LayerAnswers) -> range:
-    return range(len(found.places[0].guesses))
+def _numbers(count: int, first: int = 1) -> list[str]:
+    return [str(number) for number in range(first, first + count)]
 
 
-def _map(found: AttentionMaps, layer: int | None, head: int | None) -> Grid:
+def _map(found: AttentionMaps, view: View) -> Drawing:
     cross = found.cross
-    if cross is not None and (layer, head) == (None, None):
-        return Grid(f"Cross-attention: {cross.translation}", cross.written, cross.read, cross.mean)
-    named = [f"{name} {number}" for name, number in (("layer", layer), ("head", head)) if number is not None]
-    if len(named) < 2:
-        named.append("mean over the heads" if layer is not None else "mean over all layers and heads")
-    if layer is None and head is not None:
-        named[-1] = "mean over the layers"
+    if cross is not None and view == ALL:
+        return heat_map(f"Cross-attention: {cross.translation}", cross.written, cross.read, cross.mean)
     labels = found.reading.labels
-    return Grid(f"Attention, {', '.join(named)}", labels, labels, found.map(layer, head))
+    title = f"Attention, {_which(view)}"
+    return heat_map(title, labels, labels, found.map(view.layer, view.head), None, "from", "to")
 
 
-def svg(drawing: Grid) -> str:
-    """A self-contained `<svg>`."""
-    if drawing.values.size <= MOST_CELLS:
-        return heat_map(drawing.title, drawing.rows, drawing.columns, drawing.values)
-    height = PIXELS * len(drawing.rows) / len(drawing.columns)
-    title = escape(drawing.title)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="0 0 {PIXELS} {height + 26:.0f}" '
-        f'width="{PIXELS}" height="{height + 26:.0f}" role="img" aria-label="{title}" font-family="sans-serif">'
-        f'<rect width="100%" height="100%" fill="#ffffff"/><text x="8" y="17" font-size="13">{title}</text>'
-        f'<image x="0" y="26" width="{PIXELS}" height="{height:.0f}" href="{image(drawing.values)}" '
-        'style="image-rendering:pixelated"/></svg>'
-    )
+def _which(view: View) -> str:
+    if view.layer is None:
+        return "mean over all layers and heads" if view.head is None else f"head {view.head}, mean over the layers"
+    return f"layer {view.layer}, {'mean over the heads' if view.head is None else f'head {view.head}'}"
 
 
-def image(values: np.ndarray) -> str:
-    """The numbers as a PNG in a `data:` address, one pixel each: the colour says the sign, the opacity how large."""
-    share = np.abs(values) / (float(np.abs(values).max()) or 1.0)
-    colours = np.array([_rgb(NEGATIVE), _rgb(CELLS)], np.uint8)[(values >= 0).astype(int)]
-    pixels = np.concatenate([colours, np.rint(share * 255).astype(np.uint8)[..., None]], -1)
-    return "data:image/png;base64," + base64.b64encode(_png(pixels)).decode("ascii")
+def _looks(found: AttentionMaps, view: View, start: str) -> Drawing:
+    """Of one word: to another word in every head, or to every token in every layer, or in every head of one layer."""
+    if view.to is not None:
+        weights = found.looks(start, view.to)
+        cells = [[f"{weight:.2f}" if weight >= 0.005 else "" for weight in line] for line in weights.tolist()]
+        title = f"How much \u201c{start}\u201d attends to \u201c{view.to}\u201d"
+        return heat_map(title, _numbers(len(weights)), _numbers(len(weights[0])), weights, cells, "layer", "head")
+    weights, title = found.looks(start), f"Where \u201c{start}\u201d looks"
+    if view.layer is not None:
+        found.map(view.layer, view.head)  # refuses what does not exist
+        rows = [f"head {number}" for number in range(1, weights.shape[1] + 1)]
+        chosen = weights[view.layer - 1]
+        if view.head is not None:
+            rows, chosen = rows[view.head - 1 : view.head], chosen[view.head - 1 : view.head]
+        return heat_map(f"{title}, layer {view.layer}", rows, found.reading.labels, chosen)
+    rows = [f"layer {number}" for number in range(1, len(weights) + 1)]
+    if view.head is not None:
+        found.map(None, view.head)
+        return heat_map(f"{title}, head {view.head}", rows, found.reading.labels, weights[:, view.head - 1])
+    return heat_map(f"{title}, mean over the heads", rows, found.reading.labels, weights.mean(1))
 
 
-def _rgb(colour: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(colour[1:]))
+def _heads(found: HeadChanges) -> Drawing:
+    layers, heads = found.changes.shape
+    cells = [[f"{change:+.2f}".replace("-", "\u2212") for change in line] for line in found.changes.tolist()]
+    cells = [["" if cell[1:] == "0.00" else cell for cell in line] for line in cells]
+    title = f"{found.measure[:1].upper()}{found.measure[1:]}"
+    return heat_map(title, _numbers(layers), _numbers(heads), found.changes, cells, "layer", "head")
 
 
-def _png(pixels: np.ndarray) -> bytes:
-    """(H, W, 4) uint8 as a PNG file: header, data, end."""
-    height, width = pixels.shape[:2]
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], 1)  # 0: no filter
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)  # 8 bits, RGBA
-    parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)), chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
-def need_matplotlib() -> Any:
-    """matplotlib's Figure; a UserError where it is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError(
-            "a .png is drawn by matplotlib, which is not installed: pip install 'keel-nlp[plot]', or write an .svg"
-        ) from None
-    return Figure
+def _layers(found: LayerAnswers) -> Drawing:
+    """The last layer at the top, as models are drawn."""
+    depth = len(found.places[0].guesses)
+    rows = ["embeddings", *(f"layer {number}" for number in range(1, depth))][::-1]
+    if len(found.places) == 1:
+        (place,) = found.places
+        shown = [[guess.text for guess in guesses] for guesses in place.guesses][::-1]
+        chances = [[guess.probability for guess in guesses] for guesses in place.guesses][::-1]
+        columns, axis = [f"{number}." for number in range(1, len(shown[0]) + 1)], "guesses"
+        title = f"{asked_of(found, place, 1)}: what each layer would answer"
+    else:
+        shown = [[place.guesses[number][0].text for place in found.places] for number in range(depth)][::-1]
+        chances = [[place.guesses[number][0].probability for place in found.places] for number in range(depth)][::-1]
+        columns, axis = [asked_of(found, place, number) for number, place in enumerate(found.places, 1)], ""
+        title = "What each layer would answer"
+    cells = [[shortened(text, GUESS, 11) for text in line] for line in shown]
+    return heat_map(f"{title}, shaded by its probability", rows, columns, np.array(chances), cells, "", axis)
 
 
-def write_png(drawing: Grid, file: Path) -> None:
-    """The same picture as pixels, for slides."""
-    figure_of = need_matplotlib()
-    rows, columns = drawing.values.shape
-    figure = figure_of(figsize=(min(40, 2.5 + 0.3 * columns), min(40, 1.8 + 0.3 * rows)), layout="constrained")
-    axes = figure.subplots()
-    most = float(np.abs(drawing.values).max()) or 1.0
-    shown = axes.imshow(drawing.values, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
-    if drawing.values.size <= MOST_CELLS:
-        axes.set_xticks(range(columns), _literal(drawing.columns), rotation=90)
-        axes.set_yticks(range(rows), _literal(drawing.rows))
-    axes.set_title(_literal([drawing.title])[0], loc="left", fontsize=10)
-    figure.colorbar(shown)
-    figure.savefig(file, dpi=150, format="png")
+def asked_of(found: LayerAnswers, place: PlaceAnswers, number: int) -> str:
+    """What the layers were asked: the label, the next token, or a [MASK]."""
+    if found.kind in ("label", "next token"):
+        return f"The {found.kind}"
+    return f"[MASK] {number}" if len(found.places) > 1 else "[MASK]"
 
 
-def _literal(names: Sequence[str]) -> list[str]:
-    """Names as they are: matplotlib would read dollar signs as formulas."""
-    return [name.replace("$", r"\$") for name in names]
+def _words(found: Attribution) -> Drawing:
+    drawing = Drawing(f"What the {found.answer['name']} rests on")
+    y = drawing.heading() + FONT + 6
+    scores = dict(zip(found.reading.words, found.word_scores.tolist(), strict=True))
+    most = max((abs(score) for score in scores.values()), default=0.0) or 1.0
+    for segment, text in enumerate(found.reading.shown_texts):
+        x, end = float(EDGE), 0
+        for word in (word for word in scores if word.segment == segment):
+            shown = shortened(word.text, LINE - 10, FONT)
+            score = f"{scores[word]:+.2f}".replace("-", "\u2212") if abs(scores[word]) >= SHOWN * most else ""
+            width = max(text_width(shown, FONT) + 6, text_width(score, FAINT) + 2)
+            between = text_width(" ".join(text[end : word.start].split()) or text[end : word.start][:1], FONT)
+            if x > EDGE and x + between + width > EDGE + LINE:
+                x, y = float(EDGE), y + 2.7 * FONT
+            elif x > EDGE:
+                x += max(between, 2)
+            colour = POSITIVE if scores[word] >= 0 else NEGATIVE
+            opacity = DARKEST * abs(scores[word]) / most
+            hint = f"{word.text}: {scores[word]:+.4g}"
+            drawing.box(x, y - FONT - 1, width, FONT + 7, colour, opacity, hint, _in_answer(found, word))
+            drawing.label(x + width / 2, y, shown, FONT, "middle")
+            drawing.label(x + width / 2, y + FONT + 3, score, FAINT, "middle", colour=MUTED)
+            x, end = x + width, word.end
+        y += 3.4 * FONT
+    drawing.box(EDGE, y - 20, 12, 10, POSITIVE, DARKEST)
+    drawing.label(EDGE + 17, y - 11, "speaks for it", FAINT, colour=MUTED)
+    drawing.box(EDGE + 95, y - 20, 12, 10, NEGATIVE, DARKEST)
+    drawing.label(EDGE + 112, y - 11, "speaks against it", FAINT, colour=MUTED)
+    by = f"{found.by}, {found.baseline} in place of words"
+    drawing.label(EDGE + 215, y - 11, by, FAINT, colour=MUTED)
+    return drawing
+
+
+def _in_answer(found: Attribution, word: Word) -> bool:
+    """Whether a word is part of the span, or the word whose tag is explained."""
+    start, end = found.answer.get("start"), found.answer.get("end")
+    if start is None or end is None:
+        return False
+    segment = 1 if found.answer["kind"] == "span" else 0
+    return word.segment == segment and word.start < end and start < word.end

@@ -45,6 +45,17 @@ Score = Callable[[CachedEncoder, Batch], Tensor]
 
 
 @dataclass(frozen=True)
+class Done:
+    """How far a slow explanation is, for a progress bar."""
+
+    done: int
+    total: int
+
+
+Report = Callable[[Done], None]
+
+
+@dataclass(frozen=True)
 class Choice:
     """Which answer to explain, and on which scale; None: the model's own answer, and the usual scale."""
 
@@ -117,6 +128,8 @@ def find_target(
         if choice.token is not None:
             raise UserError(
                 "there is no [MASK] in the text, so no token is predicted; put one where the token would be"
+                if "masked_lm" in objectives
+                else f"{model.path}: this model predicts no tokens; leave out --token"
             )
         return _same_vector(model, text, pair) if vectors else _similarity(model, text, pair)
 
@@ -350,9 +363,10 @@ def _same_vector(model: ExplainedModel, text: str, pair: Any) -> Target:
 
 def _similarity(model: ExplainedModel, text: str, pair: Any) -> Target:
     if pair is None:
+        lacks = "the text has no [MASK]" if "masked_lm" in model.learner.objectives else "it predicts no tokens"
         raise UserError(
-            f"{model.path}: this model was not fine-tuned and the text has no [MASK], so there is no answer to "
-            "explain; with a pair its similarity to the text is explained"
+            f"{model.path}: this model was not fine-tuned and {lacks}, so there is no answer to explain; with a pair "
+            "its similarity to the text is explained"
         )
     return _near(model, read(model, text), read(model, pair), {"kind": "similarity", "name": "cosine to the pair"})
 

@@ -53,21 +53,23 @@ def make_app(service: Service) -> Any:
     for module in (keel_routes, openai, tei, hugging_face, operations, runs, page):
         router = module.router(service)
         app.include_router(router)
+
+    async def explain(request: Request, error: Exception) -> Response:
+        status, body, headers = answer_of(request.url.path, error, folders)
+        more = getattr(error, "headers", None) or {}  # Allow, where the method is wrong
+        return respond(body, status, {**more, **headers})
+
+    folders = {str(one.model.path): one.name for one in service.models}
     for kind in (*EXPECTED, Exception):
-        app.add_exception_handler(kind, _explain)
+        app.add_exception_handler(kind, explain)
     gate = Gate(app, service)
     if not service.settings.cors:
         return gate
-    return CORSMiddleware(  # before the gate: a browser asks for permission without the key, and reads refusals too
+    # Outside the gate: a browser asks whether it may send a key before it sends one.
+    return CORSMiddleware(
         gate,
         allow_origins=list(service.settings.cors),
         allow_methods=["GET", "POST"],
         allow_headers=["authorization", "content-type", "x-api-key", "x-request-id"],
         expose_headers=["retry-after", "x-request-id"],
     )
-
-
-async def _explain(request: Request, error: Exception) -> Response:
-    status, body, headers = answer_of(request.url.path, error)
-    more = getattr(error, "headers", None) or {}  # Allow, where the method is wrong
-    return respond(body, status, {**more, **headers})

@@ -9,6 +9,7 @@ clients have an exception class for each status.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +22,7 @@ from keel.serving.batcher import Overloaded
 from keel.serving.models import NotServed
 
 RETRY_AFTER = "1"  # seconds
+LONGEST = 400  # characters of a message
 OPENAI_TYPES = {429: "rate_limit_error"}
 OPENAI_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 TEI_TYPES = {400: "Empty", 424: "Backend", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
@@ -41,9 +43,10 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
-def answer_of(path: str, error: BaseException) -> Answer:
-    """What the route with this path answers."""
+def answer_of(path: str, error: BaseException, folders: Mapping[str, str]) -> Answer:
+    """What the route with this path answers. `folders` are those of the models, with their names."""
     status, message = status_of(error)
+    message = shown(message, folders)
     if is_openai(path):
         status = BAD_REQUESTS.get(status, status)
     body = body_of(path, status, message)
@@ -73,6 +76,15 @@ def status_of(error: BaseException) -> tuple[int, str]:
     if isinstance(error, ClientGone):
         return 499, "the client has gone"
     return 500, "internal error; the server's log has the reason under this request id"
+
+
+def shown(message: str, folders: Mapping[str, str]) -> str:
+    """A message as a client sees it: one line of bounded length, and a model's name where its folder was."""
+    for folder, name in folders.items():
+        if message.startswith(f"{folder}: "):
+            message = name + message[len(folder) :]
+    line = " ".join(message.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
 def body_of(path: str, status: int, message: str) -> dict[str, Any]:

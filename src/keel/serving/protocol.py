@@ -2,8 +2,12 @@
 
 In: bytes of a connection. Out: requests for the application; connections that are too slow are closed.
 
-Notable choice: a timer for all header lines together, and one for the whole body. Timers that restart with every byte
-would let a client that sends one byte a second hold its connection.
+Notable choices
+- A timer for all header lines together, and one for the whole body. Timers that restart with every byte would let a
+  client that sends one byte a second hold its connection.
+- Who is refused in the middle of a request is still listened to, for at most the time of a body. If the server closed
+  at once, the system would answer the next bytes with a reset, and most clients, which write everything before they
+  read, would report a broken pipe instead of the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +18,32 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEADER_BYTES = 1 << 16
-IDLE, HEADERS, BODY = range(3)
+IDLE, HEADERS, BODY, REFUSED = range(4)
+
+
+class LingeringTransport:
+    """A transport whose `close` in the middle of a request ends the answer, and reads on until the client has finished
+    too."""
+
+    def __init__(self, transport: Any, protocol: LimitedProtocol) -> None:
+        self.transport, self.protocol = transport, protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)
+
+    def is_closing(self) -> bool:
+        return self.protocol.phase == REFUSED or self.transport.is_closing()
+
+    def close(self) -> None:
+        if (
+            self.protocol.phase in (HEADERS, BODY)
+            and not self.transport.is_closing()
+            and self.transport.can_write_eof()
+        ):
+            self.transport.write_eof()
+            self.protocol.linger()
+        else:
+            self.transport.close()
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -23,7 +52,7 @@ class LimitedProtocol(HttpToolsProtocol):
     timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
         self._enter(HEADERS)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -31,6 +60,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.phase == REFUSED:
+            return
         if self.phase == IDLE:
             self._enter(HEADERS)
         if self.phase == HEADERS:
@@ -38,6 +69,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.refused or (self.phase == HEADERS and self.size > HEADER_BYTES):
             self._refuse()
+
+    def linger(self) -> None:
+        """Nothing more is written; what still comes is dropped."""
+        self._enter(REFUSED)
+        self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
         if self.phase != HEADERS:  # a pipelined request
@@ -79,7 +115,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _close(self) -> None:
-        if not self.transport.is_closing():
+        if self.phase == REFUSED or not self.transport.is_closing():
             self.transport.abort()
 
 

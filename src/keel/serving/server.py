@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from keel.errors import UserError
 from keel.machine import default_threads, find_device, return_freed_memory
 from keel.serving.accepting import ABSENT, Acceptor, Counts
 from keel.serving.app import make_app
+from keel.serving.gate import log
 from keel.serving.models import Models
 from keel.serving.protocol import limited
 from keel.serving.service import Service
@@ -165,6 +167,7 @@ def serve(models: Models, settings: Settings, listening: socket.socket) -> None:
 def work(models: Models, settings: Settings, listening: socket.socket, place: Place) -> None:
     """One process that serves."""
     sys.setswitchinterval(SWITCH_INTERVAL)
+    log_library_warnings(logging.ERROR if settings.quiet else logging.WARNING)
     service = Service(models, settings)
     config = uvicorn.Config(
         make_app(service),
@@ -182,6 +185,19 @@ def work(models: Models, settings: Settings, listening: socket.socket, place: Pl
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve())
     service.batcher.stop()
+
+
+class JsonLog(logging.Handler):
+    """What uvicorn and asyncio have to say, as the server's own lines; without traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log({"event": "warning", "from": record.name, "message": " ".join(record.getMessage().split())[:400]})
+
+
+def log_library_warnings(level: int) -> None:
+    for name in ("uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [JsonLog(level)], False
 
 
 def check_device(settings: Settings) -> None:

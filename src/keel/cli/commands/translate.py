@@ -114,10 +114,12 @@ def _print(text: str, answer: dict[str, Any], as_json: bool) -> None:
 
 def _draw(model: Any, text: str, file: str) -> None:
     from keel.inference import translate as stage
+    from keel.reporting.drawing import svg
     from keel.reporting.heat_map import heat_map
 
     translation, map_ = stage.attention(model, text)
-    Path(file).write_text(heat_map(translation, map_.written, map_.read, map_.mean), encoding="utf-8")
+    drawn = heat_map(f"Cross-attention: {translation}", map_.written, map_.read, map_.mean)
+    Path(file).write_text(svg(drawn), encoding="utf-8")
     say(f"cross-attention: {file}")
 
 

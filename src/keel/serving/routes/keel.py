@@ -107,7 +107,9 @@ class ExplainBody(Body):
     top: int | None = Field(None, description="layers: guesses of each layer.")
     layers: list[int] | None = Field(None, description="attention: the weights of these layers only, from 1.")
     heads: list[int] | None = Field(None, description="attention: the weights of these heads only, from 1.")
-    encoding: Literal["lists", "base64"] = "lists"
+    encoding: Literal["lists", "base64"] | None = Field(
+        None, description="attention: how weights are written; default: lists, base64 beyond a million of them."
+    )
     thumbnails: int = Field(0, ge=0, le=256, description="attention: images of all heads, this wide, in their place.")
     rollout: bool = Field(False, description="attention: also its rollout through the layers.")
 
