@@ -23,10 +23,10 @@ ModelFolders = Annotated[
 ]
 
 
-def option(name: str, help: str, metavar: str = "N", **more: object) -> object:
+def option(name: str, help: str, metavar: str | None = "N", short: str = "", **more: object) -> object:
     """An option that can be set by the environment too: `--max-queue` by KEEL_MAX_QUEUE."""
-    variable = "KEEL_" + name.removeprefix("--").replace("-", "_").upper()
-    return typer.Option(name, help=help, metavar=metavar, envvar=variable, show_envvar=False, **more)  # type: ignore[arg-type]
+    variable, names = "KEEL_" + name.removeprefix("--").replace("-", "_").upper(), [name, short] if short else [name]
+    return typer.Option(*names, help=help, metavar=metavar, envvar=variable, show_envvar=False, **more)  # type: ignore[arg-type]
 
 
 def serve(
@@ -48,10 +48,10 @@ def serve(
     body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1)] = 30.0,
     drain: Annotated[float, option("--drain", "Seconds for open requests at the end.", "S", min=1)] = 25.0,
     cors: Annotated[list[str] | None, option("--cors", "Let pages of this origin ask; repeatable.", "ORIGIN")] = None,
-    log_texts: Annotated[bool, typer.Option("--log-texts", envvar="KEEL_LOG_TEXTS", help="Log the texts too.")] = False,
-    device: common.Device = "auto",
-    allow_pickle: common.AllowPickle = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", envvar="KEEL_QUIET", help="Log no requests.")] = False,
+    log_texts: Annotated[bool, option("--log-texts", "Log the texts too.", None)] = False,
+    device: Annotated[str, option("--device", "Device to run on.", "auto|cpu|cuda|mps")] = "auto",
+    allow_pickle: Annotated[bool, option("--allow-pickle", "Also load a pickle; if you trust it.", None)] = False,
+    quiet: Annotated[bool, option("--quiet", "Log no requests.", None, short="-q")] = False,
 ) -> None:
     """Answers over HTTP, and shows a page in the browser. The answers are those of keel predict, embed and fill. Every
     option can be set by the environment: --max-queue by KEEL_MAX_QUEUE."""
