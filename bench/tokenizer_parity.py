@@ -74,7 +74,8 @@ def against_sentencepiece(folder: Path, ours: Any, texts: list[str]) -> int:
 
     library = sentencepiece.SentencePieceProcessor(model_file=str(model))
     moved = 1 if ours.roles == XLM_R else 0
-    expected = [[ours.unk if id == library.unk_id() else id + moved for id in library.encode(text)] for text in texts]
+    cased = (text.lower() if ours.lowercase else text for text in texts)
+    expected = [[ours.unk if id == library.unk_id() else id + moved for id in library.encode(text)] for text in cased]
     same = sum(ids.tolist() == wanted for ids, wanted in zip(ours.encode(texts), expected, strict=True))
     print(f"  of the others, equal to sentencepiece: {same:,} of {len(texts):,}")
     return len(texts) - same

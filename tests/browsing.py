@@ -49,6 +49,7 @@ SHOWN: dict[str, list[dict[str, Any]]] = {
         {"model": "translator", "text": "the captain sails"},
     ],
     "tokens": [{"model": "minilm", "second": "bert", "text": "Unbelievably, sailors 他们 sail."}],
+    "search": [{"model": "minilm", "query": "mending a sail", "lines": "A sailor mends a sail.\nNoodles for lunch."}],
 }
 EVERY_TAB = [(tab, values) for tab in TABS for values in SHOWN.get(tab, [{}])]
 EVERY_TAB_IDS = [f"{tab}-{values.get('model', '')}".strip("-") for tab, values in EVERY_TAB]

@@ -42,3 +42,9 @@ def test_no_document_is_in_train_and_dev(tmp_path: Path) -> None:
 
 def test_the_blanks_have_one_mask_each() -> None:
     assert all(text.count("[MASK]") == 1 for text in demo.BLANKS)
+
+
+def test_a_slow_machine_is_told_how_many_minutes_it_needs() -> None:
+    assert demo.more_time(250, 4.0).endswith("keel demo --minutes 16")
+    assert demo.more_time(900, 4.0).endswith("keel demo --minutes 8"), "at least twice as long"
+    assert demo.more_time(0, 0.1).endswith("keel demo --minutes 100")

@@ -27,9 +27,12 @@ class Row:
         if segments is not None:
             self.inputs["token_type_ids"] = torch.from_numpy(np.asarray(segments, np.int64))[None]
 
+    def inputs_for(self, ids: np.ndarray | None = None) -> dict[str, Any]:
+        """With other ids in place of the row's own."""
+        return self.inputs | ({} if ids is None else {"input_ids": torch.from_numpy(np.asarray(ids, np.int64))[None]})
+
     def output(self, ids: np.ndarray | None = None, **options: Any) -> Any:
-        changed = {} if ids is None else {"input_ids": torch.from_numpy(np.asarray(ids, np.int64))[None]}
-        return self.model(**(self.inputs | changed), **options)
+        return self.model(**self.inputs_for(ids), **options)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from keel.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from keel.pretraining import plateau
 from keel.pretraining.data import open_data
 from keel.pretraining.held_out import prepare_held_out
-from keel.pretraining.plateau import LEVEL, MARGIN, Plateau, losses_without_context, remark
+from keel.pretraining.plateau import LEVEL, MARGIN, Plateau, advice, losses_without_context, remark
 from keel.stages.corpus import build
 from keel.stages.pretrain import _fresh, pretrain
 from keel.values import Batch, Rows
@@ -110,6 +110,7 @@ def test_what_is_said_depends_on_the_step_and_the_speed() -> None:
         return remark({"step": step, "elapsed": seconds, "plateau": on_it})
 
     assert said(100, 60.0, on_it=False) == remark({"step": 3, "elapsed": 1.0}) == ""
+    assert "modern-mini" in advice("bert") and "modern-mini" not in advice("modern"), "no advice to do what was done"
     assert "300 to 1,000 steps, in 2 to 9 minutes at this speed" in said(100, 60.0)
     assert "within 5 minutes at this speed" in said(500, 300.0)
     assert "within 1 minute at this speed" in said(290, 1.0)

@@ -46,14 +46,15 @@ class Connection:
         await self.send(request(path, body, **headers))
         return await self.answer()
 
-    async def answer(self) -> Answer:
-        """The next answer; EOFError if the connection is closed instead."""
+    async def answer(self, body: bool = True) -> Answer:
+        """The next answer; EOFError if the connection is closed instead. The answer to HEAD has no body."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         status = int(head[0].split(" ")[1])
         if status == 100:
-            return await self.answer()
-        return Answer(status, headers, await self.reader.readexactly(int(headers.get("content-length", 0))))
+            return await self.answer(body)
+        size = int(headers.get("content-length", 0)) if body else 0
+        return Answer(status, headers, await self.reader.readexactly(size))
 
     async def closed(self, seconds: float) -> bool:
         """Whether the server closes the connection within this time."""

@@ -57,12 +57,13 @@ def requests_of(draw: Any, operation: Any, mode: Any) -> Any:
 @pytest.mark.parametrize("mode", [NEGATIVE, POSITIVE], ids=["negative", "positive"])
 def test_answers_are_as_described(server: Any, operations: list[Any], mode: Any, record_property: Any) -> None:
     asked = [one for one in operations if takes_input(one)] if mode == NEGATIVE else operations
+    busy = sum(map(takes_input, operations))
     statuses, problems = Counter[int](), list[str]()
     session = requests.Session()
     for operation in asked:
 
         @hypothesis.settings(
-            max_examples=-(-CASES[mode] // len(asked)) if takes_input(operation) else 2,
+            max_examples=-(-CASES[mode] // busy) if takes_input(operation) else 2,
             database=None,
             deadline=None,
             derandomize=not FULL,
@@ -81,7 +82,7 @@ def test_answers_are_as_described(server: Any, operations: list[Any], mode: Any,
             problems += [f"{operation.label}: {one}" for one in found.exceptions]
     assert not problems, "\n\n".join(problems)
     assert server.process.poll() is None
-    assert sum(statuses.values()) >= CASES[mode] * 0.9 and all(status < 500 for status in statuses)
+    assert sum(statuses.values()) >= CASES[mode] * 0.9 and max(statuses) < 500, statuses
     counted = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
     record_property(f"answers to schemathesis, {mode.value}", counted)
 

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,15 @@ def test_a_missing_extra_comes_with_its_cure(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(doctor.EXTRAS, "zh", ("no-such-distribution", "Chinese"))
     found = checks(machine.FINE, FACTS)["extra zh"]
     assert found["verdict"] == "note" and "pip install 'keel-nlp[zh]'" in found["advice"]
+
+
+def test_every_extra_that_a_user_may_need_is_looked_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert set(doctor.EXTRAS) == set(extras) - {"dev", "docs"}
+    assert all(
+        any(needed.startswith(package) for needed in extras[name]) for name, (package, _) in doctor.EXTRAS.items()
+    )
 
 
 @pytest.mark.clock

@@ -50,6 +50,18 @@ def test_labels_lengths_and_rows_are_shown(finished_run: Path, tmp_path: Path) -
     assert said.index(shown[0]) < next(n for n, line in enumerate(said) if "texts fit" in line), "before the training"
 
 
+def test_much_lost_text_comes_with_what_loses_less(finished_run: Path, tmp_path: Path) -> None:
+    """The model has 64 positions, the rows have 32."""
+    rows = [(" ".join(f"sailor {n} watches the {n + m} gulls" for m in range(9)), "ab"[n % 2]) for n in range(10)]
+    file = table(tmp_path / "a.tsv", rows)
+    said = lines_of(finished_run, "classify", file, file, tmp_path / "o")
+    lost = next(n for n, line in enumerate(said) if "of all tokens are lost" in line)
+    assert "(--length 64)" in said[lost + 1] and "(--long windows)" in said[lost + 1]
+    few = table(tmp_path / "b.tsv", [*rows[:1], *((f"the mast {n}", "ab"[n % 2]) for n in range(300))])
+    said = lines_of(finished_run, "classify", few, few, tmp_path / "p")
+    assert any("of all tokens are lost" in line for line in said) and not any("--length" in line for line in said)
+
+
 def test_labels_that_occur_once_and_rows_in_both_files(finished_run: Path, tmp_path: Path) -> None:
     train = [(f"the old captain {n}", f"label{n}" if n < 4 else "good") for n in range(20)]
     dev = [*train[5:8], ("every gull", "good"), ("a broken mast", "label1")]

@@ -7,6 +7,7 @@ and scores on four tasks made from the same text, after fine-tuning the pretrain
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from keel.stages.pretrain import pretrain, save_untrained
 
 MARKER = "demo.json"
 VOCABULARY = 8000
+ENOUGH_STEPS = 1000  # that a model of this size usually needs to learn from context
 BLANKS = (
     "Return True if the [MASK] is empty.",
     "This function [MASK] a list of strings.",
@@ -55,6 +57,8 @@ def demo(out: str = "demo", minutes: float = 4.0, report: Callable[[str], None] 
         blanks=BLANKS,
         quiet=not report,
     )
+    if result.get("plateau"):
+        result["advice"] = more_time(result["step"], minutes)
     say("four tasks, each fine-tuned from the pretrained model and from an untrained one")
     untrained = str(folder / "untrained")
     save_untrained("demo", built, untrained)
@@ -62,6 +66,12 @@ def demo(out: str = "demo", minutes: float = 4.0, report: Callable[[str], None] 
     rows = compare(folder / "tasks", tasks, {"untrained": untrained, "pretrained": model}, say)
     ended = {"report": f"{model}/report.html", "total_seconds": round(time.monotonic() - began)}
     return {**result, "tasks": rows, **ended}
+
+
+def more_time(steps: int, minutes: float) -> str:
+    """The advice if so many steps did not do; that of pretraining names options that the demo does not have."""
+    enough = math.ceil(minutes * max(2.0, ENOUGH_STEPS / max(1, steps)))
+    return f"{steps:,} steps were too few to learn from context: keel demo --minutes {enough}"
 
 
 def _fresh_folder(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from keel.errors import UserError
 from keel.explain.reading import ExplainedModel
 from keel.learner.windows import to_rows
 from keel.tasks.translate import TranslateObjective
@@ -41,7 +42,12 @@ def cross_attention(model: ExplainedModel, text: str) -> CrossAttention:
     objective, tokenizer, task = model.learner.objectives["translate"], model.tokenizer, model.task
     assert isinstance(objective, TranslateObjective) and task is not None
     (found,) = model.predict([text])
-    (window,), _ = task.windows([task.example(text)], tokenizer)
+    (window,), lost = task.windows([task.example(text)], tokenizer)
+    if lost.truncated_texts:
+        raise UserError(
+            f"a text of {lost.tokens} tokens is longer than the {task.data.length} that this model was trained to "
+            "translate, and an explanation is about all of it: shorten it"
+        )
     ids = tokenizer.encode([found["translation"]])[0][: objective.config.max_length - 1]
     right = np.concatenate([[tokenizer.cls], ids, [tokenizer.sep]]).astype(np.int64)
     rows = to_rows([Window(window.ids, window.segments, window.special, 0, {"translate": right})])

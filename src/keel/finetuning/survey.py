@@ -17,14 +17,17 @@ import numpy as np
 
 from keel.interfaces import Task
 from keel.tasks.tag import TaggedText
+from keel.text.labelled import LabelledData
 from keel.text.word_spans import IDEOGRAPH
 from keel.tokenizers.library import LibraryTokenizer
-from keel.values import Window
+from keel.values import Truncation, Window
 
 SHOWN_LABELS = 12
 SHOWN_EXAMPLES = 3
 SHOWN_CHARACTERS = 100
 MANY_LABELS = 200
+MUCH_LOST = 0.1  # of all tokens
+LONG_ROW = 512  # tokens
 GLUED = re.compile(f"[{IDEOGRAPH}][0-9]")
 
 
@@ -47,6 +50,22 @@ def describe(
         text = " ".join(tokenizer.shown(int(id)).strip() for id in window.ids)
         gold = str(scorer.gold(example))
         yield f"row: {_short(text)} -> {_short(gold)}"
+
+
+def longer_rows(truncation: Truncation, data: LabelledData, task: Task, longest: int) -> str:
+    """What to do about much lost text; empty: little is lost, or nothing helps."""
+    if truncation.truncated_tokens <= MUCH_LOST * truncation.tokens:
+        return ""
+    ways = [
+        f"rows of {row} tokens (--length {row}) lose less" for row in (min(LONG_ROW, longest),) if row > data.length
+    ]
+    if "windows" in task.needs.long:
+        ways.append("several windows for each text (--long windows) lose nothing")
+    return (
+        f"{'; '.join(ways)}; both take longer"
+        if len(ways) > 1
+        else "".join(f"{way}; that takes longer" for way in ways)
+    )
 
 
 def warnings(

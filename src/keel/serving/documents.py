@@ -225,6 +225,18 @@ class Readiness(BaseModel):
     ready: bool
 
 
+class Limits(BaseModel):
+    texts: int
+    characters: int
+    bytes: int
+
+
+class Server(BaseModel):
+    version: str
+    needs_key: bool
+    limits: Limits
+
+
 class Runs(BaseModel):
     enabled: bool = Field(description="Whether the server was started with --runs.")
     runs: list[dict[str, Any]]

@@ -37,6 +37,8 @@ EXTRAS = {
     "fast": ("numba", "word2vec and fastText"),
     "translate": ("sacrebleu", "BLEU and chrF of translations"),
     "track": ("tensorboard", "the log of a run for TensorBoard (--track)"),
+    "plot": ("matplotlib", "pictures of attention as .png"),
+    "serve": ("fastapi", "answers over HTTP and the page (keel serve)"),
 }
 
 SETTINGS = (

@@ -33,7 +33,7 @@ from keel.finetuning.labelled import (
     take_subset,
 )
 from keel.finetuning.results import answer_files, length_table, mix_tables, write_result
-from keel.finetuning.survey import describe, warnings
+from keel.finetuning.survey import describe, longer_rows, warnings
 from keel.hugging_face.cache import find_folder, how_to_fetch
 from keel.hugging_face.folder import LoadedModel, load_model
 from keel.in_memory import MemoryTable, Source, as_source
@@ -197,7 +197,10 @@ def _prepare(
         say(line)
     for line in warnings(task, data.train, windows, data.dev, dev_windows):
         say(f"warning: {line}")
-    say(describe_truncation(truncation + dev_truncation, recipe.data))
+    lost = truncation + dev_truncation
+    say(describe_truncation(lost, recipe.data))
+    if advice := longer_rows(lost, recipe.data, task, learner.backbone.max_length):
+        say(advice)
     work = _Work(learner, loaded, data, windows)
     work.evaluator = Evaluator(
         task, data.dev, dev_windows, lambda: outputs(learner, dev_windows, loaded.tokenizer, options.device)

@@ -27,7 +27,7 @@ from keel.learner.learner import Learner
 from keel.machine import find_device, prepare_cpu
 from keel.pretraining.data import Data, open_data
 from keel.pretraining.held_out import prepare_held_out
-from keel.pretraining.plateau import ADVICE, LEVEL, Plateau, remark
+from keel.pretraining.plateau import LEVEL, Plateau, advice, remark
 from keel.recipe import Recipe
 from keel.reporting.report import write_report
 from keel.tokenizers.library import LibraryTokenizer
@@ -194,19 +194,19 @@ def _write_results(
     folder: RunFolder, data: Data, learner: Learner, state: State, plateau: Plateau, fills: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Writes the report page; returns what the command prints."""
-    figures = _last_figures(folder, plateau)
+    figures = _last_figures(folder, plateau, data.recipe.model.backbone.kind)
     facts = _report_facts(data.recipe, data, learner, state) | {"plateau": figures.get("advice")}
     write_report(folder.out, facts=facts, fills=fills, use=_other_use(data.recipe))
     return {"step": state.step, "seconds": round(state.elapsed, 1), **figures}
 
 
-def _last_figures(folder: RunFolder, plateau: Plateau) -> dict[str, Any]:
+def _last_figures(folder: RunFolder, plateau: Plateau, kind: str) -> dict[str, Any]:
     """The last held-out metrics, and whether the run ended on the plateau: without held-out rows, by its training."""
     kept = ("loss", LEVEL, "plateau")
     figures = {k: v for k, v in folder.last_entry("evaluation").items() if "." in k or k in kept}
     if LEVEL not in figures:
         figures |= plateau.figures(folder.last_entry("train"))
-    return figures | ({"advice": ADVICE} if figures.get("plateau") else {})
+    return figures | ({"advice": advice(kind)} if figures.get("plateau") else {})
 
 
 def _predictions(learner: Learner, data: Data, text: str) -> list[str]:

@@ -67,6 +67,8 @@ def text_example(given: Any, pair: bool) -> TextExample:
     """An example from a Python caller's input: a text, or two if the model was trained on pairs."""
     texts = (given,) if isinstance(given, str) else tuple(given)
     if len(texts) != 1 + pair or any(not isinstance(text, str) for text in texts):
+        if not pair and len(texts) == 2:
+            raise UserError("this model was trained on single texts, so it takes no pair")
         raise UserError(f"{'a pair of texts' if pair else 'a text'} is needed, not {str(given)[:60]!r}")
     return TextExample(texts)
 

@@ -6,6 +6,7 @@
 import * as storage from "./storage.js";
 
 const KEPT = 6;
+const LONGEST = 100_000; // characters of a question that is kept
 const BUSY = new Set([0, 429, 502, 503, 504]);
 const ASKED = "keel.asked";
 
@@ -23,9 +24,10 @@ export class ApiError extends Error {
 
 export const get = (path, signal) => send("GET", path, undefined, signal);
 
-export async function post(path, body, signal) {
+// `kept` false: not a question of the person's, so the API tab does not show it.
+export async function post(path, body, signal, kept = true) {
   const answer = await send("POST", path, body, signal);
-  remember({ path, body });
+  if (kept) remember({ path, body });
   return answer;
 }
 
@@ -61,9 +63,9 @@ function parse(text) {
 // The last question first; of the same kind only the last one.
 export const asked = () => parse(storage.session(ASKED) ?? "[]") ?? [];
 
-function remember(question) {
+export function remember(question) {
   const size = JSON.stringify(question.body).length;
-  if (size > 100_000) return;
+  if (size > LONGEST) return;
   const others = asked().filter((one) => one.path !== question.path || one.body.model !== question.body.model);
   storage.setSession(ASKED, JSON.stringify([question, ...others].slice(0, KEPT)));
 }

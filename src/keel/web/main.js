@@ -1,6 +1,6 @@
 // Starts the page: reads the address, asks for the models, builds the tabs.
 //
-// In: the address and /v1/models. Out: the page. A change of the language, or of the address by hand, builds it anew
+// In: the address, /v1/models and /v1/server. Out: the page. A change of the language, or of the address by hand, builds it anew
 // from the state.
 
 import * as api from "./api.js";
@@ -14,13 +14,15 @@ import { TABS } from "./tabs/index.js";
 
 const state = new State();
 let models = null;
+let server = null;
 let instead = null; // makes what is shown in place of the tabs while there is nothing to show in them
 
 async function start() {
   theme.apply();
   build(() => h("p", { class: "note" }, language().text("page.loading")));
   try {
-    models = (await api.get("/v1/models")).data;
+    const [listed, told] = await Promise.all([api.get("/v1/models"), api.get("/v1/server")]);
+    [models, server] = [listed.data, told];
     build(null);
   } catch (error) {
     build(() => errorCard({ language: language() }, error, start));
@@ -39,7 +41,7 @@ function build(wanted = instead) {
   const announce = (text) => {
     live.textContent = text;
   };
-  const page = { language: spoken, t: spoken.text.bind(spoken), models, state, announce };
+  const page = { language: spoken, t: spoken.text.bind(spoken), models, server, state, announce };
   const main = h("main", {}, instead ? instead() : tabStrip(page, TABS));
   replace(document.body, header(page), main, live);
   document.body.dataset.ready = String(!instead);

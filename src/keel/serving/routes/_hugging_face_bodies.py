@@ -100,7 +100,7 @@ class TaskBody(Strict):
     stream: Literal[False] | None = Field(None, description="Answers are sent whole.")
 
     def beside_inputs(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in FeatureExtraction.model_fields}
+        return self.model_dump(include=set(FeatureExtraction.model_fields))
 
 
 def read_parameters(kind: type[Parameters], given: dict[str, Any], task: str) -> Any:

@@ -1,4 +1,5 @@
-"""For those who run the server: `/health` (it lives), `/health/ready` (it takes requests), `/metrics`, `/v1/models`."""
+"""For those who run the server, and its page: `/health` (it lives), `/health/ready` (it takes requests), `/metrics`,
+`/v1/server` (version and limits), `/v1/models`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from keel.serving.documents import Health, ListedModels, OpenAIError, Readiness, TeiError, errors, written
+from keel import __version__
+from keel.serving.documents import Health, ListedModels, OpenAIError, Readiness, Server, TeiError, errors, written
 from keel.serving.service import Service, respond
 
 
@@ -34,6 +36,14 @@ def router(service: Service) -> APIRouter:
     async def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @routes.get("/v1/server", response_model=Server, responses=errors(OpenAIError))
+    async def server() -> Response:
+        """The version, whether a key is needed, and the limits."""
+        settings = service.settings
+        limits = {"texts": settings.max_texts, "characters": settings.max_characters, "bytes": settings.max_body}
+        needs_key = settings.api_key is not None
+        return respond({"version": __version__, "needs_key": needs_key, "limits": limits})
 
     @routes.get("/v1/models", response_model=ListedModels, responses=errors(OpenAIError))
     async def models() -> Response:

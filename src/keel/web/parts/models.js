@@ -44,7 +44,7 @@ export async function readsChinese(model) {
 }
 
 async function judge(id) {
-  const { texts } = await post("/v1/tokens", { model: id, texts: [SAMPLE] });
+  const { texts } = await post("/v1/tokens", { model: id, texts: [SAMPLE] }, undefined, false);
   const unknown = texts[0].tokens.filter((token) => isUnknown(token, SAMPLE)).length;
   return unknown <= SAMPLE.length / 3;
 }

@@ -80,6 +80,7 @@ function mark(buttons, selected) {
     button.setAttribute("aria-selected", String(number === selected));
     button.tabIndex = number === selected ? 0 : -1;
   });
+  buttons[selected].scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 // Arrows move the focus, and open what they reach unless it is disabled.

@@ -2,8 +2,9 @@
 
 import { attention } from "./attention.js";
 import { fill } from "./fill.js";
+import { search } from "./search.js";
 import { tasks } from "./tasks.js";
 import { tokens } from "./tokens.js";
 import { why } from "./why.js";
 
-export const TABS = [fill, attention, why, tasks, tokens];
+export const TABS = [fill, attention, why, tasks, tokens, search];
