@@ -192,6 +192,25 @@ def finished_run(keel: Command, pretrain: list[str], tmp_path_factory: pytest.Te
     return out
 
 
+@pytest.fixture
+def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command line in this process (a new one would only import torch once more); its one line."""
+
+    from keel.cli.main import run
+
+    def check(*arguments: object) -> str:
+        capfd.readouterr()
+        code = run([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        lines = err.splitlines()
+        assert code == 2, err
+        assert len(lines) == 1 and lines[0].startswith("keel: "), err
+        assert out == "" and "internal error" not in err
+        return lines[0]
+
+    return check
+
+
 @pytest.fixture(scope="session")
 def classifier(finished_run: Path, labelled: Callable[[str, int, int], Path]) -> Path:
     """A model that was taught four labels for a few steps: `captain`, `sailor`, `carpenter` and `gull`; the columns of

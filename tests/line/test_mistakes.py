@@ -15,23 +15,6 @@ Keel = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command line in this process (a new one would only import torch once more); its one line."""
-
-    def check(*arguments: object) -> str:
-        capfd.readouterr()
-        code = run([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        lines = err.splitlines()
-        assert code == 2, err
-        assert len(lines) == 1 and lines[0].startswith("keel: "), err
-        assert out == "" and "internal error" not in err
-        return lines[0]
-
-    return check
-
-
-@pytest.fixture
 def pretraining(pretrain: list[str], tmp_path: Path, refused: Callable[..., str]) -> Callable[..., str]:
     """A pretraining command with one mistake in it; nothing may be written."""
 

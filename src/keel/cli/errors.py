@@ -71,7 +71,15 @@ def _usage(error: Any) -> str:
             filter(None, (parameter.opts[0] if parameter.opts[0].startswith("-") else "", parameter.metavar))
         )
         return f"{verb} needs {name or parameter.name}.{see}"
-    return f"{verb}: {error.format_message().rstrip('.')}.{see}"
+    return f"{verb}: {error.format_message().rstrip('.')}{_from_environment(context, parameter)}.{see}"
+
+
+def _from_environment(context: Any, parameter: Any) -> str:
+    """The variable that a wrong value came from: nobody looks for it there."""
+    source = None if parameter is None or parameter.name is None else context.get_parameter_source(parameter.name)
+    if source is None or source.name != "ENVIRONMENT" or parameter.show_envvar:
+        return ""
+    return f" (from the environment, {parameter.envvar})"
 
 
 def _file_error(error: OSError, arguments: list[str]) -> str:

@@ -56,8 +56,8 @@ def make_app(service: Service) -> Any:
 
     async def explain(request: Request, error: Exception) -> Response:
         status, body, headers = answer_of(request.url.path, error, folders)
-        more = error.headers if isinstance(error, HTTPException) else None  # Allow, where the method is wrong
-        return respond(body, status, {**(more or {}), **headers})
+        more = (error.headers if isinstance(error, HTTPException) else None) or {}  # Allow, where the method is wrong
+        return respond(body, status, {**more, **headers})
 
     folders = {str(one.model.path): one.name for one in service.models}
     for kind in (*EXPECTED, Exception):

@@ -63,9 +63,9 @@ class Service:
 
     async def answer(self, request: Request, texts: Sequence[str], make: Callable[[], Work[T]]) -> T:
         """The answer to a request whose work `make` prepares; `texts` are what it is about, for the limits."""
-        size = self.check(texts)
         if self.settings.log_texts:
-            request.state.log = {"texts": list(texts)}
+            request.scope.setdefault("state", {})["log"] = {"texts": list(texts)}
+        size = self.check(texts)
         task = asyncio.ensure_future(self._answer(size, make))
         gone = asyncio.ensure_future(_disconnected(request))
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from keel.errors import UserError
 
 LEAST_KEY = 8  # characters of an API key
+ORIGIN = re.compile(r"https?://[^\s/?#@]+")
 
 
 @dataclass(frozen=True)
@@ -43,5 +45,8 @@ class Settings:
             )
         if self.runs is not None and not self.runs.is_dir():
             raise UserError(f"--runs {self.runs}: no such folder")
+        for origin in self.cors:
+            if origin != "*" and not ORIGIN.fullmatch(origin):
+                raise UserError(f"--cors {origin}: an origin is like https://example.org or http://localhost:3000")
         if "*" in self.cors and self.api_key is None:
             raise UserError("--cors '*' lets every web page ask this server; name the origins, or set --api-key")

@@ -18,15 +18,27 @@ if TYPE_CHECKING:
 
 NEEDED = ("fastapi", "httptools", "orjson", "prometheus_client", "uvicorn")
 
+DAY = 86_400.0  # seconds
+
 ModelFolders = Annotated[
     list[str], typer.Argument(metavar="MODEL", help="Model folders, or NAME=FOLDER to give them other names.")
 ]
 
 
-def option(name: str, help: str, metavar: str | None = "N", short: str = "", **more: object) -> object:
+def option(name: str, help: str, metavar: str = "N", **more: object) -> object:
     """An option that can be set by the environment too: `--max-queue` by KEEL_MAX_QUEUE."""
-    variable, names = "KEEL_" + name.removeprefix("--").replace("-", "_").upper(), [name, short] if short else [name]
-    return typer.Option(*names, help=help, metavar=metavar, envvar=variable, show_envvar=False, **more)  # type: ignore[arg-type]
+    variable = "KEEL_" + name.removeprefix("--").replace("-", "_").upper()
+    return typer.Option(name, help=help, metavar=metavar, envvar=variable, show_envvar=False, **more)  # type: ignore[arg-type]
+
+
+def flag(name: str, help: str, *short: str) -> object:
+    variable = "KEEL_" + name.removeprefix("--").replace("-", "_").upper()
+    return typer.Option(name, *short, help=help, envvar=variable, show_envvar=False)
+
+
+MaxWait = Annotated[float, option("--max-wait-ms", "Wait this long for a batch to fill.", min=0, max=60_000)]
+HeaderTimeout = Annotated[float, option("--header-timeout", "Seconds for header lines.", "S", min=0.1, max=DAY)]
+AllowPickle = Annotated[bool, flag("--allow-pickle", "Also load pytorch_model.bin, a pickle.")]
 
 
 def serve(
@@ -38,50 +50,29 @@ def serve(
     threads: Annotated[int | None, option("--threads", "CPU threads of each worker.", min=1)] = None,
     runs: Annotated[str | None, option("--runs", "Show the training runs below this folder.", "DIR")] = None,
     max_batch_tokens: Annotated[int, option("--max-batch-tokens", "Tokens computed together.", min=1)] = 4096,
-    max_wait_ms: Annotated[float, option("--max-wait-ms", "Wait this long for a batch to fill.", min=0)] = 0.0,
+    max_wait_ms: MaxWait = 0.0,
     max_queue: Annotated[int, option("--max-queue", "Requests at once; more get 429.", min=1)] = 512,
     max_texts: Annotated[int, option("--max-texts", "Texts in a request.", min=1)] = 1024,
     max_characters: Annotated[int, option("--max-characters", "Characters in a request.", min=1)] = 1 << 19,
     max_body: Annotated[int, option("--max-body", "Bytes of a request's body.", min=1)] = 4 << 20,
-    timeout: Annotated[float, option("--timeout", "Seconds for an answer.", "S", min=0.001)] = 60.0,
-    header_timeout: Annotated[float, option("--header-timeout", "Seconds for header lines.", "S", min=0.1)] = 10.0,
-    body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1)] = 30.0,
-    drain: Annotated[float, option("--drain", "Seconds for open requests at the end.", "S", min=1)] = 25.0,
+    timeout: Annotated[float, option("--timeout", "Seconds for an answer.", "S", min=0.001, max=DAY)] = 60.0,
+    header_timeout: HeaderTimeout = 10.0,
+    body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1, max=DAY)] = 30.0,
+    drain: Annotated[float, option("--drain", "Seconds for open requests at the end.", "S", min=1, max=DAY)] = 25.0,
     cors: Annotated[list[str] | None, option("--cors", "Let pages of this origin ask; repeatable.", "ORIGIN")] = None,
-    log_texts: Annotated[bool, option("--log-texts", "Log the texts too.", None)] = False,
+    log_texts: Annotated[bool, flag("--log-texts", "Log the texts too.")] = False,
     device: Annotated[str, option("--device", "Device to run on.", "auto|cpu|cuda|mps")] = "auto",
-    allow_pickle: Annotated[bool, option("--allow-pickle", "Also load a pickle; if you trust it.", None)] = False,
-    quiet: Annotated[bool, option("--quiet", "Log no requests.", None, short="-q")] = False,
+    allow_pickle: AllowPickle = False,
+    quiet: Annotated[bool, flag("--quiet", "Log no requests.", "-q")] = False,
 ) -> None:
     """Answers over HTTP, and shows a page in the browser. The answers are those of keel predict, embed and fill. Every
     option can be set by the environment: --max-queue by KEEL_MAX_QUEUE."""
+    given = {name: value for name, value in locals().items() if name not in ("models", "cors", "runs")}
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise UserError(f"keel serve needs {missing[0]}: pip install 'keel-nlp[serve]'")
     from keel.serving.settings import Settings
 
-    settings = Settings(
-        host=host,
-        port=port,
-        api_key=api_key,
-        workers=workers,
-        threads=threads,
-        device=device,
-        allow_pickle=allow_pickle,
-        max_batch_tokens=max_batch_tokens,
-        max_wait_ms=max_wait_ms,
-        max_queue=max_queue,
-        max_body=max_body,
-        max_texts=max_texts,
-        max_characters=max_characters,
-        header_timeout=header_timeout,
-        body_timeout=body_timeout,
-        timeout=timeout,
-        drain=drain,
-        cors=tuple(cors or ()),
-        runs=Path(runs) if runs else None,
-        log_texts=log_texts,
-        quiet=quiet,
-    )
+    settings = Settings(**given, cors=tuple(cors or ()), runs=Path(runs) if runs else None)
     settings.check()
     _serve(models, settings)
 
