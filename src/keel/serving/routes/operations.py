@@ -15,7 +15,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.get("/health")
     async def health() -> Response:
-        healthy = service.batcher.healthy
+        healthy = service.healthy
         return respond({"status": "ok" if healthy else "failing"}, 200 if healthy else 503)
 
     @routes.get("/health/ready")
