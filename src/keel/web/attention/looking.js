@@ -21,6 +21,7 @@ export function looking(page, { pin }) {
   let next = null;
   let frame = 0;
   let direction = false; // incoming?
+  let redrawLines = () => {};
   let both = false; // rows and columns are tokens of different texts
 
   const back = () => later(pinned);
@@ -58,6 +59,7 @@ export function looking(page, { pin }) {
       over: (place) => later(wanted(place)),
       out: back,
       press: (place) => press(wanted(place)),
+      scrolled: () => redrawLines(),
       focused: (place) => {
         later(wanted(place));
         page.announce(sentence(wanted(place)));
@@ -105,10 +107,13 @@ export function looking(page, { pin }) {
     const best = strongest(weights, LINKS);
     const ranked = best.map((n) => row((incoming ? map.rows : map.columns)[n], weights[n]));
     replace(list, h("h4", {}, heading(wanted)), bars(ranked, { longest: largest }));
-    lines.draw(
-      from.nodeOf(place),
-      best.map((n) => ({ node: to.nodeOf(n), weight: weights[n] / largest })),
-    );
+    from.reveal(place);
+    redrawLines = () =>
+      lines.draw(
+        from.nodeOf(place),
+        best.map((n) => ({ node: to.nodeOf(n), weight: weights[n] / largest })),
+      );
+    redrawLines();
   }
 
   const heading = ({ place, incoming }) =>

@@ -95,7 +95,7 @@ function crossOf({ written, shape, weights, translation }, columns) {
   const rows = written.map((text, place) => {
     const frame = place === last;
     const glued = text.startsWith("##");
-    return { label: text || "␣", place, segment: 0, start: frame ? null : place, end: null, glued };
+    return { label: (glued ? text.slice(2) : text) || "␣", place, segment: 0, start: frame ? null : place, end: null, glued };
   });
   const part = (layer, head) =>
     all.subarray(((layer - 1) * heads + head - 1) * height * width, ((layer - 1) * heads + head) * height * width);

@@ -53,7 +53,8 @@ export function heatMap({ over, out, press }) {
     const ratio = devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, plot.width, plot.height);
-    context.imageSmoothingEnabled = false;
+    context.imageSmoothingEnabled = plot.cellWidth * ratio < 1; // a cell below a pixel: averages, or cells would be lost
+    context.imageSmoothingQuality = "high";
     context.drawImage(plot.cells, plot.left, plot.top, plot.across, plot.down);
     context.strokeStyle = plot.ink.edge;
     context.strokeRect(plot.left - 0.5, plot.top - 0.5, plot.across + 1, plot.down + 1);

@@ -24,11 +24,11 @@ const SHAPES = {
   ],
   maybe: [
     ["text", "text", textBox, 2],
-    ["pair", "maybe", textBox, 1],
+    ["pair", "maybe", textBox, 2],
   ],
   masked: [
     ["text", "masked", textBox, 2],
-    ["pair", "maybe", textBox, 1],
+    ["pair", "maybe", textBox, 2],
   ],
   question: [
     ["text", "question", textLine],

@@ -1,7 +1,7 @@
 // Lines from one token to those it looks at most, drawn over the strip.
 //
 // In: the container that the SVG covers, the node of the token, nodes and weights of the others. Out: curves, for the
-// eye only: the list of the strongest links says the same.
+// eye only: the list of the strongest links says the same. What would leave the container is cut off.
 
 import { replace, svg } from "../dom.js";
 

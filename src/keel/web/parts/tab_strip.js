@@ -21,6 +21,7 @@ export function tabStrip(page, tabs) {
     if (reason) return;
     page.state.open(tab.id);
     mark(buttons, tabs.indexOf(tab));
+    reveal(list, buttons[tabs.indexOf(tab)]);
     for (const shown of panel.children) shown.hidden = true;
     if (!panels.has(tab.id)) {
       const built = makePanel(page, tab);
@@ -81,6 +82,12 @@ function mark(buttons, selected) {
     button.tabIndex = number === selected ? 0 : -1;
   });
   buttons[selected].scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+// Where the strip is wider than the window: scrolls it, and nothing around it.
+function reveal(list, button) {
+  const [view, box] = [list.getBoundingClientRect(), button.getBoundingClientRect()];
+  list.scrollLeft += Math.min(0, box.left - view.left) + Math.max(0, box.right - view.right);
 }
 
 // Arrows move the focus, and open what they reach unless it is disabled.

@@ -1,13 +1,13 @@
 // The tokens of a row as they stand in the text; one of them looks at others.
 //
-// In: tokens, what to do when one is pointed at, focused or pressed. Out: { element, show(tokens), weigh(values, largest,
-// source), nodeOf(place) }. Tab enters the strip once, arrows move in it. How much each token is looked at is a colour
+// In: tokens, what to do when one is pointed at, focused or pressed, and when the strip is scrolled. Out: { element,
+// show(tokens), weigh(values, largest, source), reveal(place), nodeOf(place) }. Tab enters the strip once, arrows move in it. How much each token is looked at is a colour
 // and a bar below it.
 
 import { h, replace } from "../dom.js";
 import { roving } from "./roving.js";
 
-export function tokenStrip({ label, over, out, press, focused }) {
+export function tokenStrip({ label, over, out, press, focused, scrolled }) {
   const element = h("div", { class: "token-strip", role: "toolbar", "aria-label": label });
   let nodes = [];
   let levels = [];
@@ -22,6 +22,7 @@ export function tokenStrip({ label, over, out, press, focused }) {
   element.addEventListener("pointerleave", () => out());
   element.addEventListener("focusin", tell(focused));
   element.addEventListener("click", tell(press));
+  element.addEventListener("scroll", scrolled);
 
   function show(tokens) {
     nodes = tokens.map(token);
@@ -51,7 +52,14 @@ export function tokenStrip({ label, over, out, press, focused }) {
     source = from;
   }
 
-  return { element, show, weigh, nodeOf: (place) => nodes[place] };
+  // Scrolls the strip, and nothing around it, to a token of which nothing can be seen.
+  function reveal(place) {
+    const [view, box] = [element.getBoundingClientRect(), nodes[place].getBoundingClientRect()];
+    if (box.bottom > view.top && box.top < view.bottom) return;
+    element.scrollTop += (box.top + box.bottom - view.top - view.bottom) / 2;
+  }
+
+  return { element, show, weigh, reveal, nodeOf: (place) => nodes[place] };
 }
 
 function token(one) {

@@ -174,7 +174,7 @@ export default {
   "why.heads.title": "What each head is worth to {name}",
   "why.heads.note": "{scale} with all heads: {value}. Each cell: how it changes when this head alone is switched off. −: the head supports the answer.",
   "why.heads.vector": "How much each head moves the text's vector",
-  "why.heads.vector.note": "Each cell: the cosine distance between the vectors with and without this head. There is no answer to explain; with a second text it is their similarity.",
+  "why.heads.vector.note": "Each cell: the cosine distance between the vectors with and without this head. This model has no answer to explain, so a head counts by how far it moves the vector.",
   "why.heads.strongest": "The largest changes",
   "why.heads.look": "Look at its attention",
   "why.layers.mask": "Mask {number}: “{answer}”",

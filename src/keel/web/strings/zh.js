@@ -174,7 +174,7 @@ export default {
   "why.heads.title": "每个头对{name}的作用",
   "why.heads.note": "所有头都在时的{scale}：{value}。每格：仅关闭该头时它的变化。−：该头支持此答案。",
   "why.heads.vector": "每个头对文本向量的影响",
-  "why.heads.vector.note": "每格：有无该头时向量之间的余弦距离。这里没有可解释的答案；给出第二段文本后，解释两者的相似度。",
+  "why.heads.vector.note": "每格：有无该头时向量之间的余弦距离。此模型没有可解释的答案，因此按各头使向量移动的幅度来衡量。",
   "why.heads.strongest": "最大的变化",
   "why.heads.look": "查看它的注意力",
   "why.layers.mask": "掩码 {number}：“{answer}”",
