@@ -104,7 +104,9 @@ def parse_models(given: Sequence[str]) -> dict[str, str]:
     for one in given:
         name, equals, folder = one.partition("=")
         if not equals or not NAME.fullmatch(name):
-            name, folder = re.sub(r"[^\w.-]+", "-", Path(one).resolve().name, flags=re.ASCII).strip("-") or "model", one
+            path = Path(one)  # a link has its own name, not its target's
+            last = (path.resolve() if path.name == ".." else path.absolute()).name
+            name, folder = re.sub(r"[^\w.-]+", "-", last, flags=re.ASCII).strip("-") or "model", one
         if name in found:
             raise UserError(f"two models are called '{name}': {found[name]} and {folder}; name one with NAME={folder}")
         found[name] = folder

@@ -17,6 +17,7 @@ from fastapi import APIRouter, Query
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from keel.serving.documents import OpenAIError, RunLog, Runs, errors, written
 from keel.serving.service import Service, respond
 from keel.stages.runs import list_runs
 
@@ -26,7 +27,7 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; f
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1/runs", tags=["Runs"])
+    routes = APIRouter(prefix="/v1/runs", tags=["Runs"], responses=errors(OpenAIError))
     root = service.settings.runs
 
     folders = dict[str, Path]()  # of the runs that were listed, so that following one does not read all of them
@@ -43,19 +44,22 @@ def router(service: Service) -> APIRouter:
             raise HTTPException(404, "there is no such run")
         return folders[id]
 
-    @routes.get("")
+    @routes.get("", response_model=Runs)
     async def runs() -> Response:
+        """The training runs below the folder of --runs."""
         found = await asyncio.to_thread(list_again)
         shown = [{**run, "folder": os.path.relpath(run["folder"], root or ".")} for run in found]
         return respond({"enabled": root is not None, "runs": shown})
 
-    @routes.get("/{id}/metrics")
+    @routes.get("/{id}/metrics", response_model=RunLog, responses=errors(OpenAIError, 404, 422))
     async def metrics(id: str, after: int = Query(0, ge=0, lt=1 << 62)) -> Response:
+        """The log of a run from a place in its file on."""
         folder = await asyncio.to_thread(find, id)
         return respond(await asyncio.to_thread(_entries, folder / "metrics.jsonl", after))
 
-    @routes.get("/{id}/report")
+    @routes.get("/{id}/report", response_class=Response, responses=errors(OpenAIError, 404, 422) | written("text/html"))
     async def report(id: str) -> Response:
+        """The report page of a run."""
         path = await asyncio.to_thread(find, id) / REPORT
         try:
             content = await asyncio.to_thread(path.read_bytes)
