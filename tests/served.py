@@ -22,6 +22,7 @@ SMALL = [
     *("model.backbone.positions=64", "data.length=32", "training.batch_tokens=512", "training.precision=fp32"),
     *("training.steps=10", "training.evaluation_tokens=512"),
 ]
+WHO = ("captain", "sailor", "gull", "keel")
 READY = "serving on "
 
 Start = Callable[..., "Running"]
@@ -80,7 +81,7 @@ def folders(
     pretrain("gpt-mini", corpus=str(corpus_path), out=str(root / "writer"), overrides=SMALL, quiet=True)
     found["writer"] = root / "writer"
     pairs = root / "pairs.tsv"
-    lines = [f"the {who} sails\tder {who} segelt" for who in ("captain", "sailor", "gull", "keel")] * 4
+    lines = [f"the {who} sails\tder {who} segelt" for who in WHO] * 4
     pairs.write_text("text\tlabel\n" + "\n".join(lines) + "\n")
     finetune(
         str(finished_run),
@@ -92,6 +93,19 @@ def folders(
         quiet=True,
     )
     found["translator"] = root / "translator"
+    same = root / "same.tsv"
+    rows = [f"the {one}\tthe {two}\t{'same' if one == two else 'other'}" for one in WHO for two in WHO] * 2
+    same.write_text("sentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
+    finetune(
+        str(finished_run),
+        "classify",
+        train=str(same),
+        dev=str(same),
+        out=str(root / "matcher"),
+        overrides=PRECISE,
+        quiet=True,
+    )
+    found["matcher"] = root / "matcher"
     return found
 
 

@@ -15,6 +15,7 @@ FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 NOT_RUN = re.compile(r"<!-- not run: (\S[^\n]*\S) -->\s*\Z")
 CODE = ("sh", "console", "python")
 CHINESE = ".zh-CN"
+SERVED = ("guide/serving.md", "guide/clients.md")  # pages that ask a server (tests/serving/test_guides.py)
 
 
 class Block(NamedTuple):

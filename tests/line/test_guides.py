@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from site_pages import Command, blocks, code, commands, english_of, is_chinese, name_of, site_pages, to_run
+from site_pages import SERVED, Command, blocks, code, commands, english_of, is_chinese, name_of, site_pages, to_run
 
 SMALL = {"layers": 1, "width": 32, "heads": 2, "feed_forward": 64, "buckets": 1000, "cells": 16}
 SHORT = ("training.budget=null", "training.steps=4", "training.batch_tokens=1024", "training.evaluation_tokens=512")
@@ -33,7 +33,11 @@ Given = dict[str, Callable[[Path], object]]
 def runnable_pages() -> list[Path]:
     """Pages with something to run. A Chinese page with the files and commands of the English one adds nothing."""
     found = {page: list(map(code, to_run(page))) for page in site_pages() if any(not b.name for b in to_run(page))}
-    return [page for page, blocks in found.items() if not is_chinese(page) or blocks != found.get(english_of(page))]
+    return [
+        page
+        for page, blocks in found.items()
+        if (not is_chinese(page) or blocks != found.get(english_of(page))) and name_of(page) not in SERVED
+    ]
 
 
 @pytest.fixture

@@ -13,24 +13,29 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from keel.configs import brief
+from keel.serving.documents import example
 
 
-class QuestionInputs(BaseModel):
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class QuestionInputs(Strict):
     question: str
     context: str
 
 
-class SimilarityInputs(BaseModel):
+class SimilarityInputs(Strict):
     source_sentence: str
     sentences: list[str]
 
 
-class TextPair(BaseModel):
+class TextPair(Strict):
     text: str
     text_pair: str
 
 
-class Parameters(BaseModel):
+class Parameters(Strict):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -80,10 +85,10 @@ class TextGeneration(Parameters):
     return_full_text: bool = True
 
 
-class TaskBody(BaseModel):
+class TaskBody(Strict):
     """`parameters` are those of the task; feature-extraction has its own beside `inputs`."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(json_schema_extra=example(inputs="The keel is laid."))
     inputs: str | list[str] | QuestionInputs | SimilarityInputs | TextPair | list[TextPair]
     parameters: dict[str, Any] | None = Field(None, description="Those of the task.")
     normalize: bool | None = Field(None, description="Of feature-extraction, as are the next five.")

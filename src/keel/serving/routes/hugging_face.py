@@ -25,14 +25,15 @@ from keel.configs import brief
 from keel.inference.model import Model
 from keel.inference.token_labels import token_label_work
 from keel.inference.translate import translate_work
+from keel.serving.documents import OF_BODIES, HuggingFaceError, TaskAnswer, TeiError, errors
 from keel.serving.json_bodies import StrictRoute
-from keel.serving.label_scores import FUNCTIONS, logits, ranked, usual_function
 from keel.serving.models import ServedModel
 from keel.serving.routes import _hugging_face_bodies as bodies
+from keel.serving.routes._label_scores import FUNCTIONS, logits, ranked, usual_function
+from keel.serving.routes._token_groups import aggregate
 from keel.serving.routes.openai import shorten
 from keel.serving.routes.tei import EmbedBody, cosines, embedded, not_empty, predictions, special_ids
 from keel.serving.service import Service, alone, respond
-from keel.serving.token_groups import aggregate
 from keel.tokenizers.special_tokens import frame
 
 Reply = Any
@@ -47,24 +48,30 @@ TASK_NAMES: dict[str | None, str] = {
 
 def router(service: Service) -> APIRouter:
     routes = APIRouter(tags=["Hugging Face"], route_class=StrictRoute)
+    documented: dict[str, Any] = {
+        "response_model": TaskAnswer,
+        "responses": errors(HuggingFaceError, 400, 404, 424, *OF_BODIES),
+    }
 
-    @routes.post("/models/{name}")
+    @routes.post("/models/{name}", **documented)
     async def ask(name: str, body: bodies.TaskBody, request: Request) -> Response:
+        """A task of this model; which one follows from the inputs and from what the model can do."""
         served = service.models.find(name)
         return respond(await Task(service, request, served, body).answer(guess(served, body.inputs)))
 
-    @routes.post("/models/{name}/pipeline/{task}")
+    @routes.post("/models/{name}/pipeline/{task}", **documented)
     async def ask_task(name: str, task: str, body: bodies.TaskBody, request: Request) -> Response:
+        """A task of this model, by the task's name on Hugging Face."""
         return respond(await Task(service, request, service.models.find(name), body).answer(task))
 
-    @routes.post("/")
+    @routes.post("/", response_model=TaskAnswer, responses=errors(TeiError, 400, 404, 424, *OF_BODIES))
     async def ask_first(body: bodies.TaskBody, request: Request) -> Response:
         """One vector per text, of length 1, where the first model does nothing else."""
         served = service.models.find(None)
         task = guess(served, body.inputs)
         if task == "feature-extraction":
             given = {name: value for name, value in body.beside_inputs().items() if value is not None}
-            asked = EmbedBody(inputs=body.inputs, **given)
+            asked = EmbedBody(inputs=Task(service, request, served, body).texts(), **given)
             return respond(await embedded(service, request, served, asked))
         return respond(await Task(service, request, served, body).answer(task))
 
@@ -187,7 +194,9 @@ class Task:
     async def translation(self, options: bodies.Translation) -> Reply:
         self.need("translate")
         texts = self.texts()
-        answers = await self.service.answer(self.request, texts, lambda: translate_work(self.model, texts))
+        answers = await self.service.answer(
+            self.request, texts, lambda: translate_work(self.served.apart, texts), self.service.long
+        )
         return [{"translation_text": answer["translation"]} for answer in answers]
 
     async def text_generation(self, options: bodies.TextGeneration) -> Reply:
@@ -203,7 +212,10 @@ class Task:
             "seed": options.seed,
         }
         (found,) = await self.service.answer(
-            self.request, texts, lambda: alone(lambda: self.model.generate(texts[0], **chosen))
+            self.request,
+            texts,
+            lambda: alone(lambda: self.served.apart.generate(texts[0], **chosen)),
+            self.service.long,
         )
         whole = options.return_full_text
         return [{"generated_text": found["text"] if whole else found["text"].removeprefix(texts[0]).strip()}]

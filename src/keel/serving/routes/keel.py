@@ -7,6 +7,7 @@ In: texts and options, with the names that the Python API has. Out: what `Model.
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -19,6 +20,20 @@ from keel.errors import UserError
 from keel.explain.attention import AttentionMaps
 from keel.inference.translate import attention, translate_work
 from keel.inference.work import Work
+from keel.serving.documents import (
+    OF_BODIES,
+    Answers,
+    Explanation,
+    Filled,
+    Generated,
+    OpenAIError,
+    Tokenized,
+    Translations,
+    Vectors,
+    errors,
+    example,
+)
+from keel.serving.errors import ClientGone
 from keel.serving.json_bodies import StrictRoute
 from keel.serving.models import ServedModel
 from keel.serving.service import Service, alone, done, respond
@@ -30,22 +45,25 @@ OPTIONS = ("label", "token", "word", "scale", "by", "baseline", "steps", "top") 
 
 
 class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     model: Name = None
 
 
 class PredictBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(inputs=["The captain remembers the harbour."]))
     inputs: list[str | list[str | list[str]]] = Field(
         description="Each a text; a list of two texts for pairs; [question, text] for answers; [text, [choices]]."
     )
 
 
 class FillBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(texts=["The [MASK] is calm."], top=3))
     texts: list[str] = Field(description="Texts with [MASK].")
     top: int = Field(5, ge=1, le=1000, description="Predictions for each [MASK].")
 
 
 class EmbedBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(texts=["The keel is laid."]))
     texts: list[str]
     pooling: Literal["mean", "cls", "max"] | None = None
     layers: list[int] = Field(default_factory=lambda: [-1], min_length=1, max_length=200)
@@ -55,11 +73,13 @@ class EmbedBody(Body):
 
 
 class TranslateBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(texts=["The keel is laid."]))
     texts: list[str]
     attention: bool = Field(False, description="Also the cross-attention, for a single text.")
 
 
 class GenerateBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(text="The old", tokens=8))
     text: str = ""
     tokens: int = Field(60, ge=1, le=2048)
     samples: int = Field(1, ge=1, le=16)
@@ -70,10 +90,12 @@ class GenerateBody(Body):
 
 
 class TokensBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(texts=["The keel is laid."]))
     texts: list[str]
 
 
 class ExplainBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(text="The keel is laid.", layers=[1]))
     text: str
     pair: str | list[str] | None = Field(None, description="The second text; for choose all choices.")
     method: Literal["attention", "heads", "layers", "attribution"] = "attention"
@@ -95,7 +117,9 @@ class ExplainBody(Body):
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["Keel"], route_class=StrictRoute)
+    routes = APIRouter(
+        prefix="/v1", tags=["Keel"], route_class=StrictRoute, responses=errors(OpenAIError, 404, *OF_BODIES)
+    )
     _encoder_routes(routes, service)
     _text_routes(routes, service)
     _inside_routes(routes, service)
@@ -105,8 +129,9 @@ def router(service: Service) -> APIRouter:
 def _encoder_routes(routes: APIRouter, service: Service) -> None:
     models = service.models
 
-    @routes.post("/predict")
+    @routes.post("/predict", response_model=Answers)
     async def predict(body: PredictBody, request: Request) -> Response:
+        """The answers of a fine-tuned model: labels, values, tags, spans, choices."""
         served = models.find(body.model, "predict")
         model = served.model
 
@@ -116,15 +141,17 @@ def _encoder_routes(routes: APIRouter, service: Service) -> None:
         answered = await service.answer(request, flat(body.inputs), make)
         return respond({"model": served.name, "answers": answered.answers, **_lost(answered.truncation)})
 
-    @routes.post("/fill")
+    @routes.post("/fill", response_model=Filled)
     async def fill(body: FillBody, request: Request) -> Response:
+        """The tokens that a masked language model expects at each [MASK]."""
         served = models.find(body.model, "fill")
         filled = await service.answer(request, body.texts, lambda: served.model.fill_work(body.texts, body.top))
         results = [{"text": text, "masks": masks} for text, masks in zip(body.texts, filled, strict=True)]
         return respond({"model": served.name, "results": results})
 
-    @routes.post("/embed")
+    @routes.post("/embed", response_model=Vectors)
     async def embed(body: EmbedBody, request: Request) -> Response:
+        """One vector per text."""
         served = models.find(body.model, "embed")
         options: dict[str, Any] = {"normalize": body.normalize, "prompt": body.prompt, "truncate": body.truncate}
         vectors = await service.answer(
@@ -138,25 +165,29 @@ def _encoder_routes(routes: APIRouter, service: Service) -> None:
 def _text_routes(routes: APIRouter, service: Service) -> None:
     models = service.models
 
-    @routes.post("/generate")
+    @routes.post("/generate", response_model=Generated)
     async def generate(body: GenerateBody, request: Request) -> Response:
+        """Texts that continue this one."""
         served = models.find(body.model, "generate")
         options = body.model_dump(exclude={"model", "text"})
         found = await service.answer(
-            request, [body.text], lambda: alone(lambda: served.model.generate(body.text, **options))
+            request, [body.text], lambda: alone(lambda: served.apart.generate(body.text, **options)), service.long
         )
         return respond({"model": served.name, "texts": found})
 
-    @routes.post("/translate")
+    @routes.post("/translate", response_model=Translations)
     async def translate(body: TranslateBody, request: Request) -> Response:
+        """Translations, and the cross-attention of one of them."""
         served = models.find(body.model, "translate")
-        answers = await service.answer(request, body.texts, lambda: translate_work(served.model, body.texts))
+        answers = await service.answer(
+            request, body.texts, lambda: translate_work(served.apart, body.texts), service.long
+        )
         result: dict[str, Any] = {"model": served.name, "answers": answers}
         if body.attention:
             if len(body.texts) != 1 or not body.texts[0].strip():
                 raise UserError("attention: one text is needed, and it must not be empty")
             _, found = await service.answer(
-                request, body.texts, lambda: alone(lambda: attention(served.model, body.texts[0]))
+                request, body.texts, lambda: alone(lambda: attention(served.apart, body.texts[0])), service.long
             )
             result["attention"] = {"written": found.written, "read": found.read, "weights": found.weights}
         return respond(result)
@@ -165,22 +196,35 @@ def _text_routes(routes: APIRouter, service: Service) -> None:
 def _inside_routes(routes: APIRouter, service: Service) -> None:
     models = service.models
 
-    @routes.post("/explain")
+    @routes.post("/explain", response_model=Explanation)
     async def explain(body: ExplainBody, request: Request) -> Response:
+        """What the model computes for a text: attention, heads, layers or attribution."""
         served = models.find(body.model)
-        options = body.model_dump(include=set(OPTIONS), exclude_none=True)
+        options: dict[str, Any] = body.model_dump(include=set(OPTIONS), exclude_none=True)
+        given_up = threading.Event()
+
+        def report(progress: Any) -> None:
+            if given_up.is_set():
+                raise ClientGone
+
+        if body.method in ("heads", "attribution"):  # those that take seconds
+            options["report"] = report
 
         def explanation() -> dict[str, Any]:
-            found = served.model.explain(body.text, body.pair, body.method, **options)
+            found = served.apart.explain(body.text, body.pair, body.method, **options)
             shown = body.model_dump(include={"layers", "heads", "encoding", "thumbnails", "rollout"})
             return dict(found.as_json(**(shown if isinstance(found, AttentionMaps) else {})))
 
         texts = [body.text, *flat(body.pair or [])]
-        found = await service.answer(request, texts, lambda: alone(explanation))
+        try:
+            found = await service.answer(request, texts, lambda: alone(explanation), service.long)
+        finally:
+            given_up.set()
         return respond({"model": served.name, **found})
 
-    @routes.post("/tokens")
+    @routes.post("/tokens", response_model=Tokenized)
     async def tokens(body: TokensBody, request: Request) -> Response:
+        """The pieces of each text, with ids, character offsets and word starts."""
         served = models.find(body.model)
         found = await service.answer(request, body.texts, lambda: done([_pieces(served, text) for text in body.texts]))
         return respond({"model": served.name, "texts": found})

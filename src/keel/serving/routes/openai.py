@@ -17,12 +17,13 @@ from starlette.responses import Response
 
 from keel.errors import UserError
 from keel.inference.work import Work
+from keel.serving.documents import OF_BODIES, Embeddings, ListedModel, OpenAIError, errors, example
 from keel.serving.json_bodies import StrictRoute
 from keel.serving.service import Service, respond
 
 
 class EmbeddingsBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(json_schema_extra=example(input=["The keel is laid."]), extra="forbid", strict=True)
     input: str | list[str] = Field(description="Texts; token ids are not accepted, they belong to another tokenizer.")
     model: str | None = Field(None, description="Default: the first that can embed.")
     encoding_format: Literal["float", "base64"] | None = "float"
@@ -33,8 +34,9 @@ class EmbeddingsBody(BaseModel):
 def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=StrictRoute)
 
-    @routes.post("/embeddings")
+    @routes.post("/embeddings", response_model=Embeddings, responses=errors(OpenAIError, 400, 404, *OF_BODIES))
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
+        """One vector of length 1 per text."""
         served = service.models.find(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
         tokens = 0
@@ -53,8 +55,9 @@ def router(service: Service) -> APIRouter:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return respond({"object": "list", "data": data, "model": served.name, "usage": usage})
 
-    @routes.get("/models/{name}")
+    @routes.get("/models/{name}", response_model=ListedModel, responses=errors(OpenAIError, 404, 422))
     async def model(name: str) -> Response:
+        """What a model is, and what it can do."""
         return respond(service.models.find(name).listed())
 
     return routes

@@ -22,9 +22,10 @@ from starlette.responses import Response
 
 from keel import __version__
 from keel.inference.work import Work
+from keel.serving.documents import OF_BODIES, Info, Labels, Rank, TeiError, TeiToken, errors, example
 from keel.serving.json_bodies import StrictRoute
-from keel.serving.label_scores import FUNCTIONS, label_names, logits, ranked, sigmoid, usual_function
 from keel.serving.models import NotServed, ServedModel
+from keel.serving.routes._label_scores import FUNCTIONS, label_names, logits, ranked, sigmoid, usual_function
 from keel.serving.routes.openai import shorten
 from keel.serving.service import Service, done, respond
 from keel.tokenizers.library import LibraryTokenizer
@@ -38,10 +39,11 @@ Direction = Literal["right", "left", "Right", "Left"]
 class Body(BaseModel):
     """Fields that are not known are ignored, as by text-embeddings-inference."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class EmbedAllBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(inputs=["The keel is laid."]))
     inputs: str | list[str] | Ids | list[str | Ids]
     truncate: bool | None = False
     truncation_direction: Direction = "right"
@@ -54,6 +56,7 @@ class EmbedBody(EmbedAllBody):
 
 
 class RerankBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(query="the keel", texts=["The keel is laid.", "A gull."]))
     query: str
     texts: list[str]
     raw_scores: bool = False
@@ -62,6 +65,7 @@ class RerankBody(Body):
 
 
 class PredictBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(inputs="The keel is laid."))
     inputs: str | list[str] | list[list[str]] = Field(
         description="A text, a pair of texts, or a list of [text] and [text, text]"
     )
@@ -81,23 +85,30 @@ class SimilarityParameters(Body):
 
 
 class SimilarityBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(inputs={"source_sentence": "a", "sentences": ["b"]}))
     inputs: SimilarityInputs
     parameters: SimilarityParameters | None = None
 
 
 class TokenizeBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(inputs=["The keel is laid."]))
     inputs: str | list[str]
     add_special_tokens: bool = True
     prompt_name: str | None = None
 
 
 class DecodeBody(Body):
+    model_config = ConfigDict(json_schema_extra=example(ids=[[5, 6]]))
     ids: Ids | list[Ids]
     skip_special_tokens: bool = True
 
 
 def router(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["text-embeddings-inference"], route_class=StrictRoute)
+    routes = APIRouter(
+        tags=["text-embeddings-inference"],
+        route_class=StrictRoute,
+        responses=errors(TeiError, 400, 424, *OF_BODIES),
+    )
     _embedding_routes(routes, service)
     _answering_routes(routes, service)
     _tokenizer_routes(routes, service)
@@ -105,31 +116,35 @@ def router(service: Service) -> APIRouter:
 
 
 def _embedding_routes(routes: APIRouter, service: Service) -> None:
-    @routes.post("/embed")
+    @routes.post("/embed", response_model=list[list[float]])
     async def embed(body: EmbedBody, request: Request) -> Response:
+        """One vector per text, of length 1 unless `normalize` is off."""
         return respond(await embedded(service, request, find(service, "embed"), body))
 
-    @routes.post("/embed_all")
+    @routes.post("/embed_all", response_model=list[list[list[float]]])
     async def embed_all(body: EmbedAllBody, request: Request) -> Response:
+        """One vector per token, those of [CLS] and [SEP] included."""
         served = find(service, "embed")
         texts, options = as_texts(served, body.inputs), read_options(body)
         return respond(await service.answer(request, texts, lambda: served.model.encode_work(texts, **options)))
 
-    @routes.post("/embed_sparse")
+    @routes.post("/embed_sparse", response_model=None, status_code=424)
     async def embed_sparse(body: EmbedAllBody) -> Response:
         """Refused: no model of Keel's makes sparse vectors."""
         raise HTTPException(424, "no model of this server makes sparse vectors; /embed makes dense ones")
 
-    @routes.post("/similarity")
+    @routes.post("/similarity", response_model=list[float])
     async def similarity(body: SimilarityBody, request: Request) -> Response:
+        """The cosine of the source with each sentence."""
         options = read_options(body.parameters or SimilarityParameters())
         source, sentences = body.inputs.source_sentence, not_empty(body.inputs.sentences)
         return respond(await cosines(service, request, find(service, "embed"), source, sentences, **options))
 
 
 def _answering_routes(routes: APIRouter, service: Service) -> None:
-    @routes.post("/predict")
+    @routes.post("/predict", response_model=Labels)
     async def predict(body: PredictBody, request: Request) -> Response:
+        """Labels with their scores, the best first."""
         served = next((one for one in service.models if one.task in ("classify", "regress")), None)
         if served is None:
             raise HTTPException(424, "no model of this server gives labels to texts: fine-tune one to classify")
@@ -139,8 +154,9 @@ def _answering_routes(routes: APIRouter, service: Service) -> None:
         labels = ranked(served, FUNCTIONS[function](found))
         return respond(labels[0] if single else labels)
 
-    @routes.post("/rerank")
+    @routes.post("/rerank", response_model=list[Rank])
     async def rerank(body: RerankBody, request: Request) -> Response:
+        """How well each text answers the query, the best first."""
         served = next((one for one in service.models if reranks(one)), None)
         if served is None:
             raise HTTPException(424, "no model of this server compares a query with a text: fine-tune one on pairs")
@@ -154,8 +170,9 @@ def _answering_routes(routes: APIRouter, service: Service) -> None:
 
 
 def _tokenizer_routes(routes: APIRouter, service: Service) -> None:
-    @routes.post("/tokenize")
+    @routes.post("/tokenize", response_model=list[list[TeiToken]])
     async def tokenize(body: TokenizeBody, request: Request) -> Response:
+        """The tokens of each text."""
         served = find(service)
         texts = served.model.prompted(as_texts(served, body.inputs), body.prompt_name)
         found = await service.answer(
@@ -163,16 +180,18 @@ def _tokenizer_routes(routes: APIRouter, service: Service) -> None:
         )
         return respond(found)
 
-    @routes.post("/decode")
+    @routes.post("/decode", response_model=list[str])
     async def decode(body: DecodeBody, request: Request) -> Response:
+        """The texts that these tokens stand for."""
         served, rows = find(service), not_empty(body.ids)
         single = isinstance(rows[0], int)
         texts = [_text_of(served, row, body.skip_special_tokens) for row in ([rows] if single else rows)]
         service.check(texts)
         return respond(texts)
 
-    @routes.get("/info")
+    @routes.get("/info", response_model=Info)
     async def info() -> Response:
+        """About the first model, and the limits of the server."""
         served = find(service)
         model, settings = served.model, service.settings
         return respond(
