@@ -25,7 +25,8 @@ test: .venv/ready  ## all tests: two at a time, then by themselves those that a 
 
 faults: .venv/ready  ## the fault suite at full length, with its figures: about half an hour on two cores
 	KEEL_FAULTS=all KEEL_KILLS=20 KEEL_FUZZ=10000 $(BIN)/python -m pytest tests/faults tests/files/test_folders.py \
-		-n 2 --dist worksteal --timeout 3600
+		tests/serving/faults -m "not clock" -n 2 --dist worksteal --timeout 3600
+	KEEL_FAULTS=all $(BIN)/python -m pytest tests/faults tests/serving/faults -m clock --timeout 3600
 
 check: .venv/ready  ## style, types, import direction
 	$(BIN)/ruff check .
@@ -43,6 +44,9 @@ bench: .venv/ready  ## speed against the peers, alternating in one process; TEXT
 docs: .venv/ready  ## these pages as a site that can be searched, in site/, English and Chinese; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
+pictures: .venv/ready  ## the pictures of the guide to explanations, of the models in MODELS=folder
+	$(BIN)/python docs/pictures.py $(MODELS)
+
 golden: .venv/ready  ## short runs of every model and task on BASE and on this tree: the same to the last bit?
 	$(BIN)/python bench/golden.py $(BASE)
 
@@ -52,5 +56,5 @@ dist: .venv/ready  ## a wheel and a source archive in dist/
 distcheck: dist  ## the wheel of dist/ in an empty environment: installs everything anew, some minutes
 	KEEL_WHEEL=dist $(BIN)/python -m pytest tests/test_wheel.py --timeout 1800
 
-.PHONY: help demo test faults check fix bench docs golden dist distcheck
+.PHONY: help demo test faults check fix bench docs pictures golden dist distcheck
 .DEFAULT_GOAL := help

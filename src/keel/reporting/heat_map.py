@@ -22,6 +22,7 @@ PIXELS = 640  # the width of a map without names
 CELL, NARROW, MANY = 24, 14, 32  # pixels of a cell; with more than MANY rows or columns it is narrow
 LONGEST = 150  # pixels of a name
 SWATCH, SWATCHES = 14, 8
+DARK_CELL = 0.85  # from this opacity on, white text has more contrast than black
 
 
 def heat_map(
@@ -72,7 +73,7 @@ def heat_map(
             hint = f"{rows[line]} - {columns[column]}: {value:.3g}"
             drawing.box(x, y, cell_width - 1, cell_height - 1, colour, share, hint)
             if cells is not None:
-                ink = ON_COLOUR if share > 0.6 else INK
+                ink = ON_COLOUR if share > DARK_CELL else INK
                 text = cells[line][column]
                 drawing.label(x + (cell_width - 1) / 2, y + cell_height / 2 + 4, text, 11, "middle", colour=ink)
     _scale(drawing, left, top + cell_height * len(rows) + 10, values, most)

@@ -56,9 +56,9 @@ class Part(NamedTuple):
 
 
 class Batcher:
-    def __init__(self, max_batch_tokens: int, max_wait_ms: float, max_queue: int, metrics: Metrics) -> None:
+    def __init__(self, name: str, max_batch_tokens: int, max_wait_ms: float, max_queue: int, metrics: Metrics) -> None:
         self.max_batch_tokens, self.max_wait, self.max_queue = max_batch_tokens, max_wait_ms / 1000, max_queue
-        self.metrics = metrics
+        self.name, self.metrics = name, metrics.of_queue(name)
         self._changed = threading.Condition()
         self._queues: dict[Hashable, deque[Job]] = {}  # by the works' keys; the first has its turn
         self._tokens = self._jobs = 0
@@ -68,16 +68,17 @@ class Batcher:
     def start(self, loop: asyncio.AbstractEventLoop, prepare: Callable[[], None]) -> None:
         """Starts the thread that computes, which calls `prepare` first."""
         self._loop = loop
-        self._thread = threading.Thread(target=self._run, args=(prepare,), name="compute", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(prepare,), name=self.name, daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ends the thread after the batch that it computes."""
+    def stop(self, patience: float) -> bool:
+        """Ends the thread after the batch that it computes; False if that takes longer than so many seconds."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(patience)
+        return not self.healthy
 
     @property
     def healthy(self) -> bool:
@@ -108,8 +109,8 @@ class Batcher:
     def _count(self, jobs: int, tokens: int) -> None:
         self._jobs += jobs
         self._tokens += tokens
-        self.metrics.queue_requests.set(self._jobs)
-        self.metrics.queue_tokens.set(self._tokens)
+        self.metrics.requests.set(self._jobs)
+        self.metrics.tokens.set(self._tokens)
 
     def _run(self, prepare: Callable[[], None]) -> None:
         prepare()
@@ -159,7 +160,7 @@ class Batcher:
         began = time.perf_counter()
         for part in batch:
             if part.row == part.job.order[0]:
-                self.metrics.stage("queue", began - part.job.arrived)
+                self.metrics.waited.observe(began - part.job.arrived)
         try:
             outputs = batch[0].job.work.compute([job.work.rows[row] for job, row in batch])
         except Exception as error:

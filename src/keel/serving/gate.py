@@ -19,13 +19,13 @@ import time
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 import orjson
 from starlette.exceptions import HTTPException
 
 from keel.serving.errors import body_of, headers_of, status_of
+from keel.serving.login import Answer, Login
 from keel.serving.service import Service
 
 Scope = MutableMapping[str, Any]
@@ -33,7 +33,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 OPEN = {"/health", "/health/ready"}  # without a key
-COOKIE = "keel_key"
 REQUEST_ID = re.compile(rb"[\w.:-]{1,100}")
 UNKNOWN_ROUTE = "other"
 SECURITY = [
@@ -47,6 +46,7 @@ class Gate:
     def __init__(self, app: Any, service: Service) -> None:
         self.app, self.service, self.settings = app, service, service.settings
         self._key = None if self.settings.api_key is None else self.settings.api_key.encode()
+        self._login = None if self.settings.api_key is None else Login(self.settings.api_key)
         self._only_loopback = self._key is None and is_loopback(self.settings.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +78,10 @@ class Gate:
 
         self.service.waiting += 1
         try:
-            if refusal := self._refuse(scope, headers):
+            refusal = self._refuse(scope, headers)
+            if answer := await self._log_in(scope, headers, refusal, receive_bounded):
+                await _send(send_marked, *answer)
+            elif refusal:
                 await _send_error(scope, send_marked, *refusal)
             else:
                 await self.app(scope, receive_bounded, send_marked)
@@ -107,16 +110,23 @@ class Gate:
             return 429, "the server is overloaded: its queue is full; ask again later"
         return None
 
+    async def _log_in(
+        self, scope: Scope, headers: dict[bytes, bytes], refusal: tuple[int, str] | None, receive: Receive
+    ) -> Answer | None:
+        """The form for the key, for browsers that have none; the answer to the form."""
+        if self._login is None or (refusal and refusal[0] != 401):
+            return None
+        if self._login.is_form(scope["method"], scope["path"], headers):
+            return await self._login.try_key(headers, receive)
+        visits = refusal and self._login.is_visit(scope["method"], scope["path"], headers)
+        return self._login.form(headers) if visits else None
+
     def _has_key(self, headers: dict[bytes, bytes]) -> bool:
-        assert self._key is not None
+        assert self._key is not None and self._login is not None
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
         given = [bearer.strip() if scheme.lower() == b"bearer" else b"", headers.get(b"x-api-key", b"")]
-        try:
-            cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
-            given.append(cookie.value.encode("latin-1") if cookie else b"")
-        except (CookieError, UnicodeEncodeError):
-            pass
-        return sum(hmac.compare_digest(self._key, one) for one in given) > 0  # all are compared, whichever is right
+        found = sum(hmac.compare_digest(self._key, one) for one in given)  # all are compared, whichever is right
+        return found + self._login.knows(headers) > 0
 
     def _account(self, scope: Scope, id: str, status: int, seconds: float) -> None:
         path = scope["route"].path if "route" in scope else UNKNOWN_ROUTE
@@ -165,7 +175,11 @@ def _host_name(host: str) -> str:
 
 async def _send_error(scope: Scope, send: Send, status: int, message: str) -> None:
     content = orjson.dumps(body_of(scope["path"], status, message))
-    headers = {"content-type": "application/json", "content-length": str(len(content)), **headers_of(status)}
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await _send(send, status, {"content-type": "application/json", **headers_of(status)}, content)
+
+
+async def _send(send: Send, status: int, headers: dict[str, str], content: bytes) -> None:
+    given = {**headers, "content-length": str(len(content))}
+    pairs = [(name.encode(), value.encode()) for name, value in given.items()]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": content})

@@ -7,6 +7,8 @@ mode), and whichever worker is asked adds them up.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -18,6 +20,25 @@ TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
+@dataclass
+class QueueMetrics:
+    """The figures of one queue and of the thread that works on it."""
+
+    requests: Gauge
+    tokens: Gauge
+    batch_tokens: Histogram
+    batch_rows: Histogram
+    waited: Histogram
+    computed: Histogram
+    batches: int = 0
+
+    def batch(self, tokens: int, rows: int, seconds: float) -> None:
+        self.batches += 1
+        self.batch_tokens.observe(tokens)
+        self.batch_rows.observe(rows)
+        self.computed.observe(seconds)
+
+
 class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -26,25 +47,38 @@ class Metrics:
             "keel_request_seconds", "Time to an answer", ["route"], buckets=SECONDS, registry=registry
         )
         self._stages = Histogram("keel_stage_seconds", "Time by stage", ["stage"], buckets=SECONDS, registry=registry)
-        self.queue_requests = Gauge(
-            "keel_queue_requests", "Requests that wait or are computed", registry=registry, multiprocess_mode="livesum"
+        shared: dict[str, Any] = {"registry": registry, "multiprocess_mode": "livesum"}
+        self._queue_requests = Gauge("keel_queue_requests", "Requests that wait or are computed", ["queue"], **shared)
+        self._queue_tokens = Gauge("keel_queue_tokens", "Tokens that wait", ["queue"], **shared)
+        self._batch_tokens = Histogram(
+            "keel_batch_tokens", "Tokens of a batch", ["queue"], buckets=TOKENS, registry=registry
         )
-        self.queue_tokens = Gauge(
-            "keel_queue_tokens", "Tokens that wait", registry=registry, multiprocess_mode="livesum"
+        self._batch_rows = Histogram("keel_batch_rows", "Rows of a batch", ["queue"], buckets=ROWS, registry=registry)
+        self.queues = list[QueueMetrics]()
+        self._stage = {name: self._stages.labels(name) for name in ("tokenize", "format")}
+
+    def of_queue(self, name: str) -> QueueMetrics:
+        """The figures of one queue. Its stages are `queue` and `compute`, with the name before them if it is not the
+        first."""
+        before = f"{name} " if self.queues else ""
+        self.queues.append(
+            QueueMetrics(
+                self._queue_requests.labels(name),
+                self._queue_tokens.labels(name),
+                self._batch_tokens.labels(name),
+                self._batch_rows.labels(name),
+                self._stages.labels(f"{before}queue"),
+                self._stages.labels(f"{before}compute"),
+            )
         )
-        self._batch_tokens = Histogram("keel_batch_tokens", "Tokens of a batch", buckets=TOKENS, registry=registry)
-        self._batch_rows = Histogram("keel_batch_rows", "Rows of a batch", buckets=ROWS, registry=registry)
-        self.batches = 0
-        self._stage = {name: self._stages.labels(name) for name in ("tokenize", "queue", "compute", "format")}
+        return self.queues[-1]
+
+    @property
+    def batches(self) -> int:
+        return sum(one.batches for one in self.queues)
 
     def stage(self, name: str, seconds: float) -> None:
         self._stage[name].observe(seconds)
-
-    def batch(self, tokens: int, rows: int, seconds: float) -> None:
-        self.batches += 1
-        self._batch_tokens.observe(tokens)
-        self._batch_rows.observe(rows)
-        self.stage("compute", seconds)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         self.requests.labels(route, str(status)).inc()

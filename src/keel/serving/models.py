@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,16 @@ class NotServed(UserError):
 class ServedModel:
     name: str
     model: Model
+
+    @cached_property
+    def apart(self) -> Model:
+        """The same model for another thread: the same tensors, but modules of its own, which hold the state of a text
+        that is being written."""
+        learner = self.model.learner
+        shared = {id(tensor): tensor for tensor in (*learner.parameters(), *learner.buffers())}
+        twin = copy.copy(self.model)
+        twin.learner = copy.deepcopy(learner, shared)
+        return twin
 
     @cached_property
     def task(self) -> str | None:

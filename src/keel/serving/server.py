@@ -68,7 +68,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
-        self.service.batcher.start(loop, lambda: torch.set_num_threads(threads_of(self.service.settings)))
+        self.service.start(loop, threads_of(self.service.settings))
         with contextlib.suppress(ValueError, RuntimeError):  # not the main thread
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:
@@ -184,7 +184,9 @@ def work(models: Models, settings: Settings, listening: socket.socket, place: Pl
     server = Server(config, service, listening, place)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve())
-    service.batcher.stop()
+    if not service.stop():  # nobody waits for what is still computed, and Python would wait for its thread
+        sys.stderr.flush()
+        os._exit(0)
 
 
 class JsonLog(logging.Handler):

@@ -5,6 +5,8 @@ In: a function that makes a work (tokenizing). Out: its answer.
 Notable choices
 - Long texts are tokenized, and answers of many rows formatted, on a small pool of threads, never on the event loop;
   for a short text the way to another thread would take longer than the work.
+- Explanations, translations and continued texts take seconds. They have a queue and one thread of their own, so that a
+  short question never waits for them.
 - A request is cancelled when its client goes away or its time is over.
 - JSON is read and written by orjson: strict (no NaN, no lone surrogates, bounded depth), and float32 arrays are written
   with the fewest digits that give the same float32.
@@ -19,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import orjson
+import torch
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +35,8 @@ from keel.serving.settings import Settings
 
 T = TypeVar("T")
 
+LONG_QUEUE = 16  # requests that take seconds, waiting or computed; more get 429
+PATIENCE = 1.0  # seconds for the last batch at the end
 POOL = 2  # threads for tokenizing and formatting
 SHORT = 2000  # characters that are tokenized at once on the event loop: less than a millisecond
 FEW = 32  # rows that are formatted there
@@ -40,14 +45,28 @@ FEW = 32  # rows that are formatted there
 class Service:
     def __init__(self, models: Models, settings: Settings) -> None:
         self.models, self.settings, self.metrics = models, settings, Metrics()
-        self.batcher = Batcher(settings.max_batch_tokens, settings.max_wait_ms, settings.max_queue, self.metrics)
+        tokens, wait = settings.max_batch_tokens, settings.max_wait_ms
+        self.batcher = Batcher("batches", tokens, wait, settings.max_queue, self.metrics)
+        self.long = Batcher("long", tokens, 0.0, min(LONG_QUEUE, settings.max_queue), self.metrics)
         self.pool = ThreadPoolExecutor(POOL, "texts")
         self.draining = False
         self.waiting = 0  # requests that are under way
 
     @property
     def ready(self) -> bool:
-        return self.batcher.healthy and not self.draining
+        return self.healthy and not self.draining
+
+    @property
+    def healthy(self) -> bool:
+        return self.batcher.healthy and self.long.healthy
+
+    def start(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+        self.batcher.start(loop, lambda: torch.set_num_threads(threads))
+        self.long.start(loop, lambda: torch.set_num_threads(1))
+
+    def stop(self) -> bool:
+        """Ends both threads; False if one of them computes on."""
+        return self.batcher.stop(PATIENCE) & self.long.stop(PATIENCE)
 
     def check(self, texts: Sequence[str]) -> int:
         """Refuses more than the limits allow; returns the number of characters."""
@@ -61,12 +80,15 @@ class Service:
             raise TooLarge(f"{size:,} characters in one request; this server takes {most:,}; send fewer at a time")
         return size
 
-    async def answer(self, request: Request, texts: Sequence[str], make: Callable[[], Work[T]]) -> T:
-        """The answer to a request whose work `make` prepares; `texts` are what it is about, for the limits."""
+    async def answer(
+        self, request: Request, texts: Sequence[str], make: Callable[[], Work[T]], queue: Batcher | None = None
+    ) -> T:
+        """The answer to a request whose work `make` prepares; `texts` are what it is about, for the limits. What takes
+        seconds goes into the queue `long`, with the model of `ServedModel.apart`."""
         if self.settings.log_texts:
             request.scope.setdefault("state", {})["log"] = {"texts": list(texts)}
         size = self.check(texts)
-        task = asyncio.ensure_future(self._answer(size, make))
+        task = asyncio.ensure_future(self._answer(size, make, queue or self.batcher))
         gone = asyncio.ensure_future(_disconnected(request))
         try:
             await asyncio.wait((task, gone), timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -77,9 +99,9 @@ class Service:
             gone.cancel()
             task.cancel()
 
-    async def _answer(self, size: int, make: Callable[[], Work[T]]) -> T:
+    async def _answer(self, size: int, make: Callable[[], Work[T]], queue: Batcher) -> T:
         work = await self._run("tokenize", make, size <= SHORT)
-        outputs = await self.batcher.compute(work)
+        outputs = await queue.compute(work)
         return await self._run("format", lambda: work.finish(outputs), len(outputs) <= FEW)
 
     async def _run(self, stage: str, function: Callable[[], T], here: bool) -> T:

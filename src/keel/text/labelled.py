@@ -18,7 +18,7 @@ from keel.errors import Rejected, UserError
 from keel.in_memory import Source
 from keel.text.long_text import LongText
 from keel.text.records import listed
-from keel.text.tables import OBJECTS, Record, column_names, kind_of, looks_like_data, read_table
+from keel.text.tables import OBJECTS, Record, choose, column_names, kind_of, looks_like_data, read_table
 
 COMMON_NAMES = {
     "text": ("text", "sentence", "sentence1", "text_a", "question1", "premise", "#1 String", "content", "review"),
@@ -76,5 +76,5 @@ def read_examples(path: Source, data: LabelledData, roles: Sequence[str]) -> Ite
                     f"{path}: its first line looks like data, not like a header. Number the columns from 1, as in "
                     f"{_numbers(roles)}; the file has {len(names)}"
                 )
-            raise UserError(f"{path}: which column holds the {role}? It has {listed(names)}; choose with --{role}")
+            raise UserError(f"{path}: which column holds the {role}? It has {listed(names)}{choose(path, role)}")
     return read_table(path, columns)

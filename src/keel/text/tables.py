@@ -48,6 +48,9 @@ class UnusableRecord(Exception):
     """One record of a file cannot be used. The message is the reason for its `Rejected`."""
 
 
+CHOSEN = ("text", "pair", "label")  # roles whose columns the user names by an option of that name
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A row: the value of each role."""
@@ -207,7 +210,8 @@ def _records(file: str, objects: Iterator[Object], wanted: dict[str, str]) -> It
     for role, column in wanted.items():
         if keys and column not in keys:
             raise UserError(
-                f"{file}: no record has the key '{column}', wanted as {role}.{suggest(column, map(one_line, keys))}"
+                f"{file}: no record has the key '{column}', wanted as {role}{choose(file, role)}."
+                f"{suggest(column, map(one_line, keys))}"
             )
 
 
@@ -299,6 +303,13 @@ def _header(path: Path, rows: Iterator[Row]) -> list[str]:
     return header
 
 
+def choose(file: Source | Path, role: str) -> str:
+    """How its column is chosen: an option of the command, or an argument in Python, where data are in memory."""
+    if role not in CHOSEN:
+        return ""
+    return f"; choose with {role}=..." if str(file).startswith("<") else f"; choose with --{role}"
+
+
 def _place(path: Path, header: list[str], role: str, column: str) -> int:
     if not header:
         if int(column) < 1:
@@ -309,7 +320,7 @@ def _place(path: Path, header: list[str], role: str, column: str) -> int:
         hint = " Its first line looks like data." if data else suggest(column, map(one_line, header))
         raise UserError(
             f"{path}: its header has no column '{column}', wanted as {role}"
-            f" (a number counts from 1 and means there is no header).{hint}"
+            f"{choose(path, role)} (a number counts from 1 and means there is no header).{hint}"
         )
     if header.count(column) > 1:
         raise UserError(

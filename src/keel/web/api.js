@@ -6,7 +6,7 @@
 import * as storage from "./storage.js";
 
 const KEPT = 6;
-const LONGEST = 100_000; // characters of a question that is kept
+const LONGEST = 20_000; // characters of a question that is kept
 const BUSY = new Set([0, 429, 502, 503, 504]);
 const ASKED = "keel.asked";
 

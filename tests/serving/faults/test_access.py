@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from raw_http import Answer, Connection, request
 
+from keel.serving.login import Login
+
 KEY = "a-key-of-the-tests"
 OPEN = {"/health", "/health/ready"}
 SECRET = "never to be seen"
@@ -94,7 +96,7 @@ def test_every_route_needs_the_key(server: Any) -> None:
         {"authorization": f"Bearer {KEY}"},
         {"authorization": f"bearer  {KEY}"},
         {"x_api_key": KEY},
-        {"cookie": f"other=1; keel_key={KEY}"},
+        {"cookie": f"other=1; keel_key={Login(KEY).session}"},
         {"authorization": "Bearer other", "x_api_key": KEY},
     ],
     ids=["bearer", "lower case", "x-api-key", "cookie", "one of two"],
@@ -116,6 +118,8 @@ def test_the_key_opens(server: Any, header: dict[str, str]) -> None:
         {"x_api_key": KEY.upper()},
         {"x_api_key": "\xe9" * 10},
         {"cookie": f'keel_key="{KEY}'},
+        {"cookie": f"keel_key={KEY}"},  # the cookie has what follows from the key, not the key
+        {"cookie": f"keel_key={Login(KEY + 'x').session}"},
         {"cookie": "\xe9=\xe9; keel_key"},
     ],
 )
@@ -126,7 +130,7 @@ def test_what_is_no_key_does_not(server: Any, header: dict[str, str]) -> None:
 
 def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each key that is given goes through `hmac.compare_digest`, also after one was right."""
-    from keel.serving import gate
+    from keel.serving import gate, login
     from keel.serving.models import Models
     from keel.serving.service import Service
     from keel.serving.settings import Settings
@@ -134,12 +138,14 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
     seen = list[bytes]()
 
     def compare(own: bytes, given: bytes) -> bool:
-        assert own == KEY.encode()
+        assert own in (KEY.encode(), Login(KEY).session.encode())
         seen.append(given)
         return hmac.compare_digest(own, given)
 
-    monkeypatch.setattr(gate, "hmac", type("", (), {"compare_digest": staticmethod(compare)}))
     inside = gate.Gate(None, Service(Models([]), Settings(api_key=KEY)))
+    watched = {"compare_digest": staticmethod(compare), "new": staticmethod(hmac.new)}
+    for module in (gate, login):
+        monkeypatch.setattr(module, "hmac", type("", (), watched))
     given = {b"authorization": b"Bearer " + KEY.encode(), b"x-api-key": b"second", b"cookie": b"keel_key=third"}
     assert inside._has_key(given)
     assert seen == [KEY.encode(), b"second", b"third"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +24,7 @@ NEEDED = ("fastapi", "httptools", "orjson", "prometheus_client", "uvicorn")
 DAY = 86_400.0  # seconds
 
 ModelFolders = Annotated[
-    list[str], typer.Argument(metavar="MODEL", help="Model folders, or NAME=FOLDER to give them other names.")
+    list[str] | None, typer.Argument(metavar="MODEL", help="Model folders, or NAME=FOLDER to give them other names.")
 ]
 
 
@@ -42,7 +45,7 @@ AllowPickle = Annotated[bool, flag("--allow-pickle", "Also load pytorch_model.bi
 
 
 def serve(
-    models: ModelFolders,
+    models: ModelFolders = None,
     host: Annotated[str, option("--host", "Address to listen on; 0.0.0.0: all networks.", "ADDRESS")] = "127.0.0.1",
     port: Annotated[int, option("--port", "Port; 0: a free one.", "PORT")] = 8080,
     api_key: Annotated[str | None, option("--api-key", "Every route but /health needs this key.", "KEY")] = None,
@@ -63,18 +66,43 @@ def serve(
     log_texts: Annotated[bool, flag("--log-texts", "Log the texts too.")] = False,
     device: Annotated[str, option("--device", "Device to run on.", "auto|cpu|cuda|mps")] = "auto",
     allow_pickle: AllowPickle = False,
+    demo: Annotated[bool, flag("--demo", "Serve the models of keel demo; MODEL is its folder.")] = False,
     quiet: Annotated[bool, flag("--quiet", "Log no requests.", "-q")] = False,
 ) -> None:
     """Answers over HTTP, and shows a page in the browser. The answers are those of keel predict, embed and fill. Every
     option can be set by the environment: --max-queue by KEEL_MAX_QUEUE."""
-    given = {name: value for name, value in locals().items() if name not in ("models", "cors", "runs")}
+    given = {name: value for name, value in locals().items() if name not in ("models", "demo", "cors", "runs")}
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise UserError(f"keel serve needs {missing[0]}: pip install 'keel-nlp[serve]'")
     from keel.serving.settings import Settings
 
     settings = Settings(**given, cors=tuple(cors or ()), runs=Path(runs) if runs else None)
     settings.check()
+    if demo:
+        models, settings = _of_demo(models or [], settings)
+    if not models:
+        raise UserError("serve needs MODEL, the folder of a model, or --demo. See keel serve --help.")
     _serve(models, settings)
+
+
+def _of_demo(folders: list[str], settings: Settings) -> tuple[list[str], Settings]:
+    """The models of a demo, which is run first if need be: by itself, for workers are forked from a process that has
+    computed nothing."""
+    from keel.demo.folders import DEFAULT, demo_models
+
+    if len(folders) > 1:
+        raise UserError("--demo: give one folder, that of the demo, or none")
+    folder = Path(folders[0] if folders else DEFAULT)
+    if not demo_models(folder):
+        from keel.serving.server import listen
+
+        listen(settings.host, settings.port).close()  # rather now than in some minutes
+        typer.echo(f"{folder}: making the models of the demo, which takes some minutes")
+        command = [sys.executable, "-c", "from keel.cli.main import main; main()", "demo", "--out", str(folder)]
+        if code := subprocess.run(command).returncode:
+            raise typer.Exit(code)
+    named = [f"{name}={path}" for name, path in demo_models(folder).items()]
+    return named, settings if settings.runs else replace(settings, runs=folder)
 
 
 def _serve(folders: list[str], settings: Settings) -> None:
@@ -106,6 +134,7 @@ COMMAND = common.Command(
     help="Serve models over HTTP, with a page.",
     order=150,
     examples=[
+        "keel serve --demo",
         "keel serve my-classifier",
         "keel serve reviews=my-classifier encoder=my-model --port 9000",
         "keel serve my-model --host 0.0.0.0 --api-key $(openssl rand -hex 16) --workers 2",

@@ -194,7 +194,9 @@ class Task:
     async def translation(self, options: bodies.Translation) -> Reply:
         self.need("translate")
         texts = self.texts()
-        answers = await self.service.answer(self.request, texts, lambda: translate_work(self.model, texts))
+        answers = await self.service.answer(
+            self.request, texts, lambda: translate_work(self.served.apart, texts), self.service.long
+        )
         return [{"translation_text": answer["translation"]} for answer in answers]
 
     async def text_generation(self, options: bodies.TextGeneration) -> Reply:
@@ -210,7 +212,10 @@ class Task:
             "seed": options.seed,
         }
         (found,) = await self.service.answer(
-            self.request, texts, lambda: alone(lambda: self.model.generate(texts[0], **chosen))
+            self.request,
+            texts,
+            lambda: alone(lambda: self.served.apart.generate(texts[0], **chosen)),
+            self.service.long,
         )
         whole = options.return_full_text
         return [{"generated_text": found["text"] if whole else found["text"].removeprefix(texts[0]).strip()}]

@@ -7,6 +7,7 @@ In: texts and options, with the names that the Python API has. Out: what `Model.
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from keel.serving.documents import (
     errors,
     example,
 )
+from keel.serving.errors import ClientGone
 from keel.serving.json_bodies import StrictRoute
 from keel.serving.models import ServedModel
 from keel.serving.service import Service, alone, done, respond
@@ -169,7 +171,7 @@ def _text_routes(routes: APIRouter, service: Service) -> None:
         served = models.find(body.model, "generate")
         options = body.model_dump(exclude={"model", "text"})
         found = await service.answer(
-            request, [body.text], lambda: alone(lambda: served.model.generate(body.text, **options))
+            request, [body.text], lambda: alone(lambda: served.apart.generate(body.text, **options)), service.long
         )
         return respond({"model": served.name, "texts": found})
 
@@ -177,13 +179,15 @@ def _text_routes(routes: APIRouter, service: Service) -> None:
     async def translate(body: TranslateBody, request: Request) -> Response:
         """Translations, and the cross-attention of one of them."""
         served = models.find(body.model, "translate")
-        answers = await service.answer(request, body.texts, lambda: translate_work(served.model, body.texts))
+        answers = await service.answer(
+            request, body.texts, lambda: translate_work(served.apart, body.texts), service.long
+        )
         result: dict[str, Any] = {"model": served.name, "answers": answers}
         if body.attention:
             if len(body.texts) != 1 or not body.texts[0].strip():
                 raise UserError("attention: one text is needed, and it must not be empty")
             _, found = await service.answer(
-                request, body.texts, lambda: alone(lambda: attention(served.model, body.texts[0]))
+                request, body.texts, lambda: alone(lambda: attention(served.apart, body.texts[0])), service.long
             )
             result["attention"] = {"written": found.written, "read": found.read, "weights": found.weights}
         return respond(result)
@@ -196,15 +200,26 @@ def _inside_routes(routes: APIRouter, service: Service) -> None:
     async def explain(body: ExplainBody, request: Request) -> Response:
         """What the model computes for a text: attention, heads, layers or attribution."""
         served = models.find(body.model)
-        options = body.model_dump(include=set(OPTIONS), exclude_none=True)
+        options: dict[str, Any] = body.model_dump(include=set(OPTIONS), exclude_none=True)
+        given_up = threading.Event()
+
+        def report(progress: Any) -> None:
+            if given_up.is_set():
+                raise ClientGone
+
+        if body.method in ("heads", "attribution"):  # those that take seconds
+            options["report"] = report
 
         def explanation() -> dict[str, Any]:
-            found = served.model.explain(body.text, body.pair, body.method, **options)
+            found = served.apart.explain(body.text, body.pair, body.method, **options)
             shown = body.model_dump(include={"layers", "heads", "encoding", "thumbnails", "rollout"})
             return dict(found.as_json(**(shown if isinstance(found, AttentionMaps) else {})))
 
         texts = [body.text, *flat(body.pair or [])]
-        found = await service.answer(request, texts, lambda: alone(explanation))
+        try:
+            found = await service.answer(request, texts, lambda: alone(explanation), service.long)
+        finally:
+            given_up.set()
         return respond({"model": served.name, **found})
 
     @routes.post("/tokens", response_model=Tokenized)

@@ -24,7 +24,7 @@ def router(service: Service) -> APIRouter:
     @routes.get("/health", response_model=Health, responses=errors(TeiError) | failing(Health))
     async def health() -> Response:
         """Whether the process lives; asked without a key."""
-        healthy = service.batcher.healthy
+        healthy = service.healthy
         return respond({"status": "ok" if healthy else "failing"}, 200 if healthy else 503)
 
     @routes.get("/health/ready", response_model=Readiness, responses=errors(TeiError) | failing(Readiness))

@@ -21,6 +21,7 @@ from keel.serving.documents import OpenAIError, RunLog, Runs, errors, written
 from keel.serving.service import Service, respond
 from keel.stages.runs import list_runs
 
+REPORT = "report.html"
 MOST_BYTES = 4 << 20  # of a log, in one answer
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 
@@ -29,16 +30,24 @@ def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1/runs", tags=["Runs"], responses=errors(OpenAIError))
     root = service.settings.runs
 
+    folders = dict[str, Path]()  # of the runs that were listed, so that following one does not read all of them
+
+    def list_again() -> list[dict[str, Any]]:
+        found = _list(root)
+        folders.update((run["id"], Path(run["folder"])) for run in found)
+        return found
+
     def find(id: str) -> Path:
-        for run in _list(root):
-            if run["id"] == id:
-                return Path(run["folder"])
-        raise HTTPException(404, "there is no such run")
+        if id not in folders:
+            list_again()
+        if id not in folders:
+            raise HTTPException(404, "there is no such run")
+        return folders[id]
 
     @routes.get("", response_model=Runs)
     async def runs() -> Response:
         """The training runs below the folder of --runs."""
-        found = await asyncio.to_thread(_list, root)
+        found = await asyncio.to_thread(list_again)
         shown = [{**run, "folder": os.path.relpath(run["folder"], root or ".")} for run in found]
         return respond({"enabled": root is not None, "runs": shown})
 
@@ -51,7 +60,7 @@ def router(service: Service) -> APIRouter:
     @routes.get("/{id}/report", response_class=Response, responses=errors(OpenAIError, 404, 422) | written("text/html"))
     async def report(id: str) -> Response:
         """The report page of a run."""
-        path = await asyncio.to_thread(find, id) / "report.html"
+        path = await asyncio.to_thread(find, id) / REPORT
         try:
             content = await asyncio.to_thread(path.read_bytes)
         except OSError:
@@ -65,7 +74,12 @@ def _list(root: Path | None) -> list[dict[str, Any]]:
     if root is None:
         return []
     return [
-        {"id": hashlib.sha256(os.fsencode(run["folder"])).hexdigest()[:16], **run} for run in list_runs([str(root)])
+        {
+            "id": hashlib.sha256(os.fsencode(run["folder"])).hexdigest()[:16],
+            "report": (Path(run["folder"]) / REPORT).is_file(),
+            **run,
+        }
+        for run in list_runs([str(root)])
     ]
 
 

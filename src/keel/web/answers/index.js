@@ -35,7 +35,9 @@ const card = (title, ...nodes) => h("div", { class: "card" }, h("h3", {}, title)
 async function classify(page, model, given, signal) {
   const found = await predict(model, given, signal);
   const chosen = found.labels ?? [found.label];
-  const rows = Object.entries(found.probabilities).map(([label, value]) => ({
+  // Sorted, because the keys of an object that are numbers, such as the labels 0 and 1, come first and in their order.
+  const ranked = Object.entries(found.probabilities).sort(([, one], [, other]) => other - one);
+  const rows = ranked.map(([label, value]) => ({
     label,
     value,
     shown: page.language.percent(value),

@@ -21,7 +21,7 @@ export async function translate(page, model, given, signal) {
 }
 
 async function heat(page, model, text, translation, { written, read, weights }, signal) {
-  const { texts } = await post("/v1/tokens", { model: model.id, texts: [text, translation] }, signal);
+  const { texts } = await post("/v1/tokens", { model: model.id, texts: [text, translation] }, signal, false);
   const columns = words(read, texts[0].tokens, 1);
   const rows = words(written, texts[1].tokens, 0);
   const values = rows.map((row) => columns.map((column) => weight(weights, row.places, column.places)));

@@ -54,11 +54,12 @@ function wait(page, element) {
   }
 }
 
-// What went wrong, in words; with a button where asking again may help.
+// What went wrong, in words; with a button where asking again may help, or a key.
 export function errorCard({ language }, error, again) {
   const reason = reasonOf(language, error);
-  const button = (error.mayPass || error.status === 401) && h("button", { type: "button", on: { click: again } }, language.text("error.again"));
-  return h("div", { class: "card error", role: "alert" }, h("p", {}, reason), button);
+  const button = (label, pressed) => h("button", { type: "button", on: { click: pressed } }, language.text(label));
+  const way = error.status === 401 ? button("error.enter", () => location.reload()) : error.mayPass && button("error.again", again);
+  return h("div", { class: "card error", role: "alert" }, h("p", {}, reason), way);
 }
 
 function reasonOf(language, error) {

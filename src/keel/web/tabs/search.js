@@ -15,6 +15,7 @@ import { cosine, embed, unknown } from "../search/vectors.js";
 const PAUSE = 350; // ms after the last key
 const TOPS = ["5", "10", "20", "50", "200"];
 const EXAMPLES = 100; // lines that the API tab shows at most
+const LONGEST = 8000; // characters of these
 const QUERIES = ["query", "s2p_query"]; // what models call the prompts for queries and for what is searched
 const PASSAGES = ["passage", "document"];
 
@@ -116,12 +117,14 @@ class Search {
     this.bar.value = done;
   }
 
-  // For the API tab: one question that gives the same scores, with the first lines if there are many.
+  // For the API tab: one question that gives the same scores, with the first lines if there are many. Where queries have
+  // a prompt of their own, it is only the query's vector.
   keep(model, query, lines) {
     const [prompt, passage] = [this.prompt(QUERIES), this.prompt(PASSAGES)];
-    const texts = lines.slice(0, EXAMPLES);
-    const question = { path: "/v1/embed", body: { model: model.id, texts: [query, ...texts], normalize: true, truncate: true } };
-    const search = { lines: lines.length, prompt, passage };
-    remember({ ...question, search });
+    const body = { model: model.id, normalize: true, truncate: true };
+    if (prompt || passage) return remember({ path: "/v1/embed", body: { ...body, texts: [query], ...(prompt ? { prompt } : {}) } });
+    let size = 0;
+    const first = lines.filter((line, n) => n < EXAMPLES && (size += line.length) < LONGEST);
+    return remember({ path: "/v1/embed", body: { ...body, texts: [query, ...first] }, ranks: true });
   }
 }
