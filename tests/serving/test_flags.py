@@ -220,8 +220,19 @@ def test_prometheus_can_read_the_figures(configured: Any) -> None:
     assert grown("keel_requests_total", "/embed") == grown("keel_request_seconds_count", "/embed") == 3
     assert grown("keel_batch_tokens_sum", "batches") == 3 * (4 + 7)
     assert grown("keel_batch_rows_sum", "batches") == 6
+    assert grown("keel_padding_tokens_total", "batches") == 0, "on a CPU rows of different lengths are not padded"
     for stage in ("tokenize", "queue", "compute", "format"):
         assert grown("keel_stage_seconds_count", stage) >= 3
         assert grown("keel_stage_seconds_sum", stage) > 0
     for queue in ("batches", "long"):
         assert after["keel_queue_requests", queue] == after["keel_queue_tokens", queue] == 0
+
+
+def test_padding_is_what_the_longest_row_of_a_batch_costs_the_others() -> None:
+    from keel.serving.metrics import Metrics
+
+    metrics = Metrics(pads=True)
+    queue = metrics.of_queue("batches")
+    for sizes in ([4, 7], [5], [1, 1, 9]):
+        queue.batch(sizes, 0.001)
+    assert 'keel_padding_tokens_total{queue="batches"} 19.0' in metrics.text().decode()

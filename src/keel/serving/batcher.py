@@ -172,7 +172,7 @@ class Batcher:
                 self._deliver([(jobs[0], error)])
             return
         ended = time.perf_counter()
-        self.metrics.batch(sum(job.work.sizes[row] for job, row in batch), len(batch), ended - began)
+        self.metrics.batch([job.work.sizes[row] for job, row in batch], ended - began)
         done = list[tuple[Job, Exception | None]]()
         for (job, row), output in zip(batch, outputs, strict=True):
             job.outputs[row] = output

@@ -7,6 +7,7 @@ mode), and whichever worker is asked adds them up.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,17 +31,25 @@ class QueueMetrics:
     batch_rows: Histogram
     waited: Histogram
     computed: Histogram
+    padding: Counter
+    pads: bool
     batches: int = 0
 
-    def batch(self, tokens: int, rows: int, seconds: float) -> None:
+    def batch(self, sizes: Sequence[int], seconds: float) -> None:
+        """`sizes`: the tokens of each row."""
         self.batches += 1
-        self.batch_tokens.observe(tokens)
-        self.batch_rows.observe(rows)
+        self.batch_tokens.observe(sum(sizes))
+        self.batch_rows.observe(len(sizes))
         self.computed.observe(seconds)
+        if self.pads:
+            self.padding.inc(len(sizes) * max(sizes) - sum(sizes))
 
 
 class Metrics:
-    def __init__(self) -> None:
+    def __init__(self, pads: bool = False) -> None:
+        """`pads`: rows are padded to the longest of their batch, as attention on an accelerator does, but not on a
+        CPU."""
+        self.pads = pads
         self.registry = registry = CollectorRegistry()
         self.requests = Counter("keel_requests", "Requests answered", ["route", "status"], registry=registry)
         self.seconds = Histogram(
@@ -54,6 +63,7 @@ class Metrics:
             "keel_batch_tokens", "Tokens of a batch", ["queue"], buckets=TOKENS, registry=registry
         )
         self._batch_rows = Histogram("keel_batch_rows", "Rows of a batch", ["queue"], buckets=ROWS, registry=registry)
+        self._padding = Counter("keel_padding_tokens", "Tokens that were padding", ["queue"], registry=registry)
         self.queues = list[QueueMetrics]()
         self._stage = {name: self._stages.labels(name) for name in ("tokenize", "format")}
 
@@ -69,6 +79,8 @@ class Metrics:
                 self._batch_rows.labels(name),
                 self._stages.labels(f"{before}queue"),
                 self._stages.labels(f"{before}compute"),
+                self._padding.labels(name),
+                self.pads,
             )
         )
         return self.queues[-1]

@@ -44,7 +44,8 @@ FEW = 32  # rows that are formatted there
 
 class Service:
     def __init__(self, models: Models, settings: Settings) -> None:
-        self.models, self.settings, self.metrics = models, settings, Metrics()
+        self.models, self.settings = models, settings
+        self.metrics = Metrics(pads=any(one.model.device.type != "cpu" for one in models))
         tokens, wait = settings.max_batch_tokens, settings.max_wait_ms
         self.batcher = Batcher("batches", tokens, wait, settings.max_queue, self.metrics)
         self.long = Batcher("long", tokens, 0.0, min(LONG_QUEUE, settings.max_queue), self.metrics)

@@ -127,7 +127,8 @@ function drawNames(context, { rows, columns }, plot, marked) {
 function drawMarks(context, plot, { row, column }) {
   context.strokeStyle = plot.ink.mark;
   context.lineWidth = 1.5;
-  const frame = (x, y, width, height) => context.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);
+  const gap = Math.min(plot.cellWidth, plot.cellHeight) < 4 ? 2.5 : 0.5; // a row as thin as the frame stays visible in it
+  const frame = (x, y, width, height) => context.strokeRect(x - gap, y - gap, width + 2 * gap, height + 2 * gap);
   if (row >= 0) frame(plot.left, plot.top + row * plot.cellHeight, plot.across, plot.cellHeight);
   if (column >= 0) frame(plot.left + column * plot.cellWidth, plot.top, plot.cellWidth, plot.down);
   context.lineWidth = 1;
