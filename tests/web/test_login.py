@@ -23,9 +23,9 @@ FILES = [path.relative_to(WEB).as_posix() for path in sorted(WEB.rglob("*")) if 
 
 
 @pytest.fixture(scope="module")
-def locked(start_server: Start, folders: dict[str, Path], finished_run: Path) -> Running:
+def locked(start_server: Start, folders: dict[str, Path]) -> Running:
     models = [f"{name}={folders[name]}" for name in MODELS]
-    return start_server(*models, "--api-key", KEY, "--runs", finished_run.parent)
+    return start_server(*models, "--api-key", KEY)
 
 
 def answer(url: str, headers: dict[str, str] | None = None, form: dict[str, str] | None = None) -> Any:
@@ -91,6 +91,7 @@ def test_a_person_enters_the_key_and_every_tab_works(open_page: Any, locked: Run
     for tab, values in shown.items():
         panel = page.open(tab, **{name: value for name, value in values.items() if name != "second"})
         assert panel.get_by_role("alert").count() == 0 and panel.locator("form, .card").count() > 0, tab
+        assert tab != "runs" or "keel serve MODEL --runs DIR" in panel.inner_text()
     page.open("fill", text=text, model="bert")
     page.tab.get_by_role("tab", name="API").click()
     line = page.settled().locator("code").first.text_content()
