@@ -196,3 +196,19 @@ def test_mistakes_are_one_line(call: Any, message: str, model: Any, tmp_path: Pa
         call(model, tmp_path)
     assert message in str(error.value) and "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_messages_name_what_python_has(model: Any, tmp_path: Path) -> None:
+    """Arguments, not the options of the command; and what a label may be."""
+    rows = {"review": ["a keel", "a mast"] * 4, "topic": ["ship", "land"] * 4}
+    with pytest.raises(UserError, match=r"holds the text.*choose with text=NAME") as raised:
+        keel.finetune(model, "classify", train={"title": rows["review"], "topic": rows["topic"]}, quiet=True)
+    assert "--" not in str(raised.value)
+    settings = {"training.steps": 1, "training.epochs": None}
+    made = keel.finetune(model, "classify", rows, out=tmp_path / "a", label="topic", quiet=True, settings=settings)
+    with pytest.raises(UserError, match="'review', wanted as text; rename the column that holds it"):
+        made.model.predict([{"text": "a keel"}])
+    with pytest.raises(UserError, match="'topic', wanted as label; choose with label=NAME"):
+        keel.evaluate(made, {"review": ["a keel"]})
+    with pytest.raises(UserError, match="unknown label 'sea': not in the training data, which has 'land', 'ship'"):
+        keel.evaluate(made, {"review": ["a keel"], "topic": ["sea"]})

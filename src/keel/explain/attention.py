@@ -95,15 +95,13 @@ class AttentionMaps:
         """One for each head."""
         layers, heads = self._chosen(_one(layer), _one(head))
         special = np.array([token.special for token in self.reading.tokens])
-        plain = ~special[:, None] & ~special & ~np.eye(len(special), dtype=bool)
+        places = np.flatnonzero(~special[:, None] & ~special & ~np.eye(len(special), dtype=bool))
         found = []
         for n in layers:
             for h in heads:
                 w = self.weights[n, h]
                 entropy = float(-(w * np.log2(np.maximum(w, 1e-30))).sum(1).mean())
-                order = np.argsort(-np.where(plain, w, -1), axis=None, kind="stable")[: min(links, int(plain.sum()))]
-                pairs = zip(*(places.tolist() for places in np.unravel_index(order, w.shape)), strict=True)
-                strongest = [(i, j, float(w[i, j])) for i, j in pairs]
+                strongest = _largest(w, places, links)
                 share = float(w[:, special].sum(1).mean())
                 found.append(HeadSummary(n + 1, h + 1, entropy, share, float(np.diag(w).mean()), strongest))
         return found
@@ -160,6 +158,17 @@ class AttentionMaps:
     def _need_layers(self) -> None:
         if not len(self.weights):
             raise UserError("the encoder of this model has no attention, only its decoder")
+
+
+def _largest(weights: np.ndarray, places: np.ndarray, count: int) -> list[tuple[int, int, float]]:
+    """Row, column and number of the largest of these places; of equal ones the first. Sorts only these: a long text has
+    hundreds of thousands of places in each head."""
+    values = weights.ravel()[places]
+    if 0 < count < len(values):
+        kept = values >= np.partition(values, -count)[-count]
+        places, values = places[kept], values[kept]
+    order = np.argsort(-values, kind="stable")[:count]
+    return [(*divmod(int(places[n]), weights.shape[1]), float(values[n])) for n in order]
 
 
 def _one(number: int | None) -> list[int] | None:

@@ -14,9 +14,9 @@ Notable choices
 - The baseline is [PAD] at every token (`pad`), or `mask`, or the zero vector (`zero`). [PAD] is what a model knows as
   "no word"; the zero vector is far from all embeddings, and without position embeddings a layer norm makes the score
   jump there.
-- The integral is computed with Gauss-Legendre nodes, twice as many until completeness holds within GAP, at most
-  MOST_STEPS: transformers are smooth, so this takes fewer steps than equal ones. `completeness_gap` tells what is left,
-  as a share of score(x) - score(b).
+- The integral is computed with Gauss-Legendre nodes, twice as many until completeness holds within GAP (or rounding),
+  at most MOST_STEPS: transformers are smooth, so this takes fewer steps than equal ones. `completeness_gap` tells what
+  is left, as a share of score(x) - score(b).
 - A word's score is the sum of its tokens' gradients; under occlusion all its tokens are hidden at once, which is not
   the sum.
 
@@ -42,6 +42,7 @@ GRADIENTS, OCCLUSION = "integrated-gradients", "occlusion"
 BASELINES = ("pad", "mask", "zero")
 FIRST_STEPS, MOST_STEPS = 16, 512
 GAP = 0.01
+ROUNDING = 1e-6  # of the scores in float32: where they hardly differ, no number of steps makes the sum exact
 GRADIENT_TOKENS = 1024  # computed together: their activations are stored for the gradient
 
 
@@ -152,10 +153,12 @@ def _integrate(target: Target, baseline: str | None, steps: int | None, report: 
         ends = torch.stack([start, own]).flatten(0, 1)
         first, last = target.scores(np.repeat(target.ids, 2, 0), Inspection(embedded=ends)).double().tolist()
     change, count = last - first, steps or FIRST_STEPS
+    rounding = ROUNDING * max(abs(first), abs(last))
     while True:
         scores = _gradients(target, start, own, count, report)
-        gap = abs(float(scores.sum()) - change) / max(abs(change), 1e-12)
-        if steps or gap <= GAP or count >= MOST_STEPS:
+        missing = abs(float(scores.sum()) - change)
+        gap = missing / max(abs(change), 1e-12)
+        if steps or missing <= max(GAP * abs(change), rounding) or count >= MOST_STEPS:
             break
         count *= 2
     words = [scores[list(word.tokens)].sum() for word in target.reading.words]

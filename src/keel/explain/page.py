@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from keel.explain.attention import AttentionMaps
+from keel.explain.attention import AttentionMaps, HeadSummary
 from keel.explain.attribution import Attribution
 from keel.explain.encoded import thumbnails
 from keel.explain.heads import HeadChanges
@@ -82,9 +82,9 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "".join([*parts, "</table>"])
 
 
-def strongest(found: AttentionMaps) -> tuple[int, int]:
+def strongest(summaries: Sequence[HeadSummary]) -> tuple[int, int]:
     """The layer and the head with the strongest link between two different ordinary tokens."""
-    best = max(found.summaries(links=1), key=lambda one: one.links[0][2] if one.links else 0.0)
+    best = max(summaries, key=lambda one: one.links[0][2] if one.links else 0.0)
     return best.layer, best.head
 
 
@@ -94,9 +94,9 @@ def _attention(found: AttentionMaps, view: View) -> list[str]:
         parts += ["<h2>Cross-attention, mean over all layers and heads</h2>", _wide(svg(picture(found)))]
     if not len(found.weights):
         return parts
-    title = "One head" if view == ALL else "What was chosen"
+    summaries, title = found.summaries(), "One head" if view == ALL else "What was chosen"
     if view == ALL:
-        view = View(*strongest(found))
+        view = View(*strongest(summaries))
     parts += [
         "<h2>Every head</h2><p>A row of a map is a token, its columns are the tokens that it attends to.</p>",
         _small(found.weights),
@@ -107,7 +107,7 @@ def _attention(found: AttentionMaps, view: View) -> list[str]:
     labels = found.reading.labels
     rows = [
         (one.layer, one.head, one.entropy, one.special, ", ".join(link(labels, each) for each in one.links))
-        for one in found.summaries()
+        for one in summaries
     ]
     return [*parts, _table(("layer", "head", "entropy (bits)", "on special tokens", "between words"), rows)]
 

@@ -32,6 +32,7 @@ from keel.tasks._classify_scorer import MultiLabelScorer, SingleLabelScorer
 from keel.tasks._pooled_head import PooledConfig, PooledObjective
 from keel.tasks._text_rows import TextExample, open_texts, text_example, text_usage, text_windows
 from keel.text.labelled import LabelledData
+from keel.text.records import listed
 from keel.values import Batch, ExampleFile, Rows, Score, Scorer, Truncation, Window
 
 UNKNOWN = -1
@@ -71,7 +72,11 @@ class Classify(Task):
 
     def _unknown_label(self, names: Sequence[str]) -> str:
         unknown = [name for name in names if self.config.labels and name not in self.config.labels]
-        return f"unknown label '{unknown[0][:40]}': not in the training data" if unknown else ""
+        if not unknown:
+            return ""
+        return (
+            f"unknown label '{unknown[0][:40]}': not in the training data, which has {listed(self.config.labels or [])}"
+        )
 
     def example(self, given: Any) -> TextExample:
         return text_example(given, bool(self.data.pair))

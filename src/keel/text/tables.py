@@ -307,7 +307,9 @@ def choose(file: Source | Path, role: str) -> str:
     """How its column is chosen: an option of the command, or an argument in Python, where data are in memory."""
     if role not in CHOSEN:
         return ""
-    return f"; choose with {role}=..." if str(file).startswith("<") else f"; choose with --{role}"
+    if str(file) == "<inputs>":  # of a model, which has learnt the names of its columns
+        return "; rename the column that holds it"
+    return f"; choose with {role}=NAME" if str(file).startswith("<") else f"; choose with --{role}"
 
 
 def _place(path: Path, header: list[str], role: str, column: str) -> int:

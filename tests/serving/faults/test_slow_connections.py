@@ -18,7 +18,7 @@ EACH = 500 if FULL else 30
 HEADERS, BODY = (10.0, 30.0) if FULL else (1.5, 3.0)  # the first two are what the server has without any flag
 SLACK = 2.0  # seconds: several hundred connections are closed one after the other
 PACE = 1.0 if FULL else 0.2  # seconds between two bytes
-CALM = 2.0  # seconds in which others are answered, at most
+CALM, LONGEST = 0.5, 10.0  # seconds to an answer for others: the median, and at most, while all connections are opened
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,10 @@ def test_slow_connections_are_closed(server: Any, record_property: Callable[[str
         ended.set()
         answered = await asking
         record_property(f"connections of each kind, {len(KINDS)} kinds", EACH)
-        record_property("slowest answer to others meanwhile, s", round(max(answered), 2))
+        median = sorted(answered)[len(answered) // 2]
+        record_property(
+            "answers to others meanwhile, median and slowest, s", (round(median, 3), round(max(answered), 2))
+        )
         for kind, lifetimes in found.items():
             record_property(f"{kind}: closed after, s", round(max(seconds for seconds, _ in lifetimes), 1))
         for kind, lifetimes in found.items():
@@ -96,6 +99,6 @@ def test_slow_connections_are_closed(server: Any, record_property: Callable[[str
                 assert refused == (kind == "a byte after a refusal") and (refused or not said), (kind, said[:100])
                 assert seconds > 0.5 * limit, (kind, seconds)
                 assert seconds < limit + 2 * PACE + SLACK, (kind, seconds)
-        assert max(answered) < CALM
+        assert median < CALM and max(answered) < LONGEST
 
     asyncio.run(all_kinds())

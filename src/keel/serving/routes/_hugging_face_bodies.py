@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from keel.configs import brief
-from keel.serving.documents import example
+from keel.serving.routes._documents import example
 
 
 class Strict(BaseModel):

@@ -25,10 +25,10 @@ from keel.configs import brief
 from keel.inference.model import Model
 from keel.inference.token_labels import token_label_work
 from keel.inference.translate import translate_work
-from keel.serving.documents import OF_BODIES, HuggingFaceError, TaskAnswer, TeiError, errors
 from keel.serving.json_bodies import StrictRoute
 from keel.serving.models import ServedModel
 from keel.serving.routes import _hugging_face_bodies as bodies
+from keel.serving.routes._documents import OF_BODIES, HuggingFaceError, TaskAnswer, TeiError, errors
 from keel.serving.routes._label_scores import FUNCTIONS, logits, ranked, usual_function
 from keel.serving.routes._token_groups import aggregate
 from keel.serving.routes.openai import shorten

@@ -20,7 +20,10 @@ from keel.errors import UserError
 from keel.explain.attention import AttentionMaps
 from keel.inference.translate import attention, translate_work
 from keel.inference.work import Work
-from keel.serving.documents import (
+from keel.serving.errors import ClientGone
+from keel.serving.json_bodies import StrictRoute
+from keel.serving.models import ServedModel
+from keel.serving.routes._documents import (
     OF_BODIES,
     Answers,
     Explanation,
@@ -33,9 +36,6 @@ from keel.serving.documents import (
     errors,
     example,
 )
-from keel.serving.errors import ClientGone
-from keel.serving.json_bodies import StrictRoute
-from keel.serving.models import ServedModel
 from keel.serving.service import Service, alone, done, respond
 
 Name = Annotated[str | None, Field(description="The model's name; default: the first that can do it.")]

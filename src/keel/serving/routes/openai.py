@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from keel.errors import UserError
 from keel.inference.work import Work
-from keel.serving.documents import OF_BODIES, Embeddings, ListedModel, OpenAIError, errors, example
 from keel.serving.json_bodies import StrictRoute
+from keel.serving.routes._documents import OF_BODIES, Embeddings, ListedModel, OpenAIError, errors, example
 from keel.serving.service import Service, respond
 
 

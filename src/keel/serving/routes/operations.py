@@ -10,7 +10,16 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from keel import __version__
-from keel.serving.documents import Health, ListedModels, OpenAIError, Readiness, Server, TeiError, errors, written
+from keel.serving.routes._documents import (
+    Health,
+    ListedModels,
+    OpenAIError,
+    Readiness,
+    Server,
+    TeiError,
+    errors,
+    written,
+)
 from keel.serving.service import Service, respond
 
 

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from keel.serving.documents import OpenAIError, RunLog, Runs, errors, written
+from keel.serving.routes._documents import OpenAIError, RunLog, Runs, errors, written
 from keel.serving.service import Service, respond
 from keel.stages.runs import list_runs
 

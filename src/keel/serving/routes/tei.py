@@ -22,9 +22,9 @@ from starlette.responses import Response
 
 from keel import __version__
 from keel.inference.work import Work
-from keel.serving.documents import OF_BODIES, Info, Labels, Rank, TeiError, TeiToken, errors, example
 from keel.serving.json_bodies import StrictRoute
 from keel.serving.models import NotServed, ServedModel
+from keel.serving.routes._documents import OF_BODIES, Info, Labels, Rank, TeiError, TeiToken, errors, example
 from keel.serving.routes._label_scores import FUNCTIONS, label_names, logits, ranked, sigmoid, usual_function
 from keel.serving.routes.openai import shorten
 from keel.serving.service import Service, done, respond
