@@ -25,7 +25,7 @@ test: .venv/ready  ## all tests: two at a time, then by themselves those that a 
 
 faults: .venv/ready  ## the fault suite at full length, with its figures: about half an hour on two cores
 	KEEL_FAULTS=all KEEL_KILLS=20 KEEL_FUZZ=10000 $(BIN)/python -m pytest tests/faults tests/files/test_folders.py \
-		tests/serving/faults -m "not clock" -n 2 --dist worksteal --timeout 3600
+		tests/serving/faults tests/serving/test_answers.py tests/serving/test_schema.py -m "not clock" -n 2 --dist worksteal --timeout 3600
 	KEEL_FAULTS=all $(BIN)/python -m pytest tests/faults tests/serving/faults -m clock --timeout 3600
 
 check: .venv/ready  ## style, types, import direction
