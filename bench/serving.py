@@ -151,6 +151,9 @@ def servers(infinity: str | None) -> list[Server]:
             "FastAPI + sentence-transformers", [sys.executable, str(plain), model, str(port)], "/embed", port, "mini"
         )
     )
+    port = free_port()
+    command = [sys.executable, "-m", "keel", "serve", f"mini={model}", "--port", str(port), "--quiet", "--workers", "2"]
+    found.append(Server("keel serve --workers 2", command, "/v1/embeddings", port, "mini"))
     return found
 
 

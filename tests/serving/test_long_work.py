@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -12,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from raw_http import Connection
+
+from keel.serving.models import Models
+from keel.serving.service import Service, alone
+from keel.serving.settings import Settings
 
 LONG_QUEUE = 16  # explanations that wait or are computed
 TEXT = "the old captain watches seven lanterns near an island before the storm " * 4
@@ -68,3 +74,24 @@ def test_vectors_do_not_wait_for_explanations(server: Any, record_property: Call
     assert server.process.wait(20) == 0
     record_property("seconds from SIGTERM to the end, an explanation under way", round(time.monotonic() - began, 1))
     assert server.log.read_text() == ""
+
+
+def test_both_queues_compute_with_the_threads_that_were_asked_for() -> None:
+    """MKL's number of threads belongs to the process: who sets it last sets it for both."""
+
+    async def seen() -> list[dict[str, str]]:
+        service = Service(Models([]), Settings())
+        service.start(asyncio.get_running_loop(), 3)
+        try:
+            read = [queue.compute(alone(torch.__config__.parallel_info)) for queue in (service.batcher, service.long)]
+            found = [(await one)[0] for one in read]
+        finally:
+            service.stop()
+        return [dict(re.findall(r"(omp|mkl)_get_max_threads\(\) : (\d+)", text)) for text in found]
+
+    before = torch.get_num_threads()
+    try:
+        for threads in asyncio.run(seen()):
+            assert set(threads.values()) == {"3"}, threads
+    finally:
+        torch.set_num_threads(before)

@@ -62,8 +62,10 @@ class Service:
         return self.batcher.healthy and self.long.healthy
 
     def start(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
-        self.batcher.start(loop, lambda: torch.set_num_threads(threads))
-        self.long.start(loop, lambda: torch.set_num_threads(1))
+        """Both queues compute with all threads: torch's setting is one of the whole process, as far as MKL is
+        concerned, so that one thread for `long` would be one for all."""
+        for queue in (self.batcher, self.long):
+            queue.start(loop, lambda: torch.set_num_threads(threads))
 
     def stop(self) -> bool:
         """Ends both threads; False if one of them computes on."""
