@@ -41,6 +41,12 @@ class Running:
         return self.process.wait(timeout)
 
 
+def restore_signals() -> None:
+    """A background job inherits Ctrl-C ignored, and what nohup starts SIGHUP; a server respects that."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def wait_until(true: Callable[[], Any], seconds: float = 30) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := true()):
@@ -132,6 +138,7 @@ def start_server(keel_command: list[str], tmp_path_factory: pytest.TempPathFacto
                 stderr=err,
                 text=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+                preexec_fn=restore_signals if hasattr(os, "fork") else None,
             )
         started.append(process)
 

@@ -20,7 +20,7 @@ from keel.serving.models import Models
 from keel.serving.service import Service, alone
 from keel.serving.settings import Settings
 
-LONG_QUEUE = 16  # explanations that wait or are computed
+LONG_QUEUE = 64  # explanations that wait or are computed
 TEXT = "the old captain watches seven lanterns near an island before the storm " * 4
 EXPLANATION = {"text": TEXT, "method": "heads"}
 SHORT = {"texts": ["the gull"]}

@@ -47,7 +47,7 @@ class LingeringTransport:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    header_timeout, body_timeout = 10.0, 30.0  # seconds
+    header_timeout, body_timeout = 10.0, 25.0  # seconds
     phase, size, refused = IDLE, 0, False
     timer: asyncio.TimerHandle | None = None
 

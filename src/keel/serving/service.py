@@ -35,7 +35,7 @@ from keel.serving.settings import Settings
 
 T = TypeVar("T")
 
-LONG_QUEUE = 16  # requests that take seconds, waiting or computed; more get 429
+LONG_QUEUE = 64  # requests that take seconds, waiting or computed; more get 429
 PATIENCE = 1.0  # seconds for the last batch at the end
 POOL = 2  # threads for tokenizing and formatting
 SHORT = 2000  # characters that are tokenized at once on the event loop: less than a millisecond

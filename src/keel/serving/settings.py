@@ -28,7 +28,7 @@ class Settings:
     max_texts: int = 1024  # of a request
     max_characters: int = 1 << 19  # of a request
     header_timeout: float = 10.0  # seconds, for all header lines of a request
-    body_timeout: float = 30.0  # for its body
+    body_timeout: float = 25.0  # for its body
     timeout: float = 60.0  # for its answer
     drain: float = 25.0  # for the requests that are under way when the server is told to stop
     cors: tuple[str, ...] = ()  # origins

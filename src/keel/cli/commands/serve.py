@@ -60,7 +60,7 @@ def serve(
     max_body: Annotated[int, option("--max-body", "Bytes of a request's body.", min=1)] = 4 << 20,
     timeout: Annotated[float, option("--timeout", "Seconds for an answer.", "S", min=0.001, max=DAY)] = 60.0,
     header_timeout: HeaderTimeout = 10.0,
-    body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1, max=DAY)] = 30.0,
+    body_timeout: Annotated[float, option("--body-timeout", "Seconds for a body.", "S", min=0.1, max=DAY)] = 25.0,
     drain: Annotated[float, option("--drain", "Seconds for open requests at the end.", "S", min=1, max=DAY)] = 25.0,
     cors: Annotated[list[str] | None, option("--cors", "Let pages of this origin ask; repeatable.", "ORIGIN")] = None,
     log_texts: Annotated[bool, flag("--log-texts", "Log the texts too.")] = False,
