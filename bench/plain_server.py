@@ -10,7 +10,6 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer(sys.argv[1], device="cpu")
 app = FastAPI()
 
 
@@ -21,8 +20,10 @@ class Body(BaseModel):
 
 @app.post("/embed")
 def embed(body: Body) -> dict[str, Any]:
-    vectors = model.encode(body.input, normalize_embeddings=True)
+    vectors = app.state.model.encode(body.input, normalize_embeddings=True)
     return {"data": [{"index": n, "embedding": vector.tolist()} for n, vector in enumerate(vectors)]}
 
 
-uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
+if __name__ == "__main__":
+    app.state.model = SentenceTransformer(sys.argv[1], device="cpu")
+    uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")

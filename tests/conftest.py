@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from processes import restore_signals
+
 # Models this small gain nothing from a second thread, and lose much when a neighbour is busy: two threads then wait for
 # each other. Set before torch is imported, here and in the commands the tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -162,7 +164,7 @@ def start_keel(keel_command: list[str], tmp_path: Path) -> Iterator[Callable[...
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 text=True,
-                **{"env": ENVIRONMENT, **options},
+                **{"env": ENVIRONMENT, "preexec_fn": restore_signals, **options},
             )
         process.log = log  # type: ignore[attr-defined]
         started.append(process)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from processes import restore_signals
+
 PRECISE = ["training.steps=6", "training.precision=fp32", "data.length=24"]
 TAUGHT = ["training.steps=80", "training.learning_rate=3e-3", *PRECISE[1:]]  # enough to find what it was taught
 SMALL = [
@@ -39,12 +41,6 @@ class Running:
     def stop(self, number: int = signal.SIGTERM, timeout: float = 40) -> int:
         self.process.send_signal(number)
         return self.process.wait(timeout)
-
-
-def restore_signals() -> None:
-    """A background job inherits Ctrl-C ignored, and what nohup starts SIGHUP; a server respects that."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 30) -> Any:

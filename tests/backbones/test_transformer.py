@@ -69,7 +69,7 @@ def test_the_decoder_attends_to_the_same_position_of_the_source() -> None:
     model, objective = fresh()
     ids = torch.randint(5, 500, (2, LENGTH), generator=torch.Generator().manual_seed(3))
     places = torch.arange(LENGTH)
-    batch = SimpleNamespace(ids=ids[0], positions=places, lengths=(LENGTH,), selected=None)
+    batch = SimpleNamespace(ids=ids[0], positions=places, lengths=(LENGTH,), selected=None, inspection=None)
     read = objective.decoder.read(model(batch).vectors, (LENGTH,), None)
     written = objective.embed(CachedEncoder(model), ids[1])
     for layer in objective.decoder.attention_weights(written, places, (LENGTH,), read):

@@ -70,8 +70,8 @@ def commands() -> list[list[str]]:
 
 
 def test_the_verbs_are_listed_in_the_order_they_are_used() -> None:
-    line = "doctor demo tokenizer corpus recipe pretrain fetch fill generate words finetune evaluate predict translate "
-    line += "embed probe compare runs vocab extend-positions"
+    line = "doctor demo tokenizer corpus recipe pretrain fetch fill explain generate words finetune evaluate predict "
+    line += "translate embed probe serve compare runs vocab extend-positions"
     assert [path[0] for path in commands() if len(path) == 1] == line.split()
 
 

@@ -84,7 +84,8 @@ def test_a_name_in_the_cache_opens_without_a_connection(finished_run: Path, tmp_
 
 
 def test_one_file_alone_can_connect() -> None:
-    """`hugging_face/hub.py`, which `keel fetch` uses. (`socket` gives locks the name of this machine.)"""
+    """`hugging_face/hub.py`, which `keel fetch` uses. (`socket` gives locks the name of this machine, and a server the
+    connections of others; `http` reads cookies.)"""
     connecting = {"http", "httpx", "httpx2", "requests", "urllib3", "aiohttp", "ftplib", "huggingface_hub", "ssl"}
     package = Path(keel.__file__).parent
     found = {}
@@ -95,5 +96,9 @@ def test_one_file_alone_can_connect() -> None:
         rooms = {name.split(".")[0] for name in names} | {name for name in names if name == "urllib.request"}
         if used := rooms & (connecting | {"urllib.request", "socket"}):
             found[path.relative_to(package).as_posix()] = used
-    assert found == {"files/locks.py": {"socket"}, "hugging_face/hub.py": {"huggingface_hub"}}
-    assert "create_connection" not in (package / "files" / "locks.py").read_text(encoding="utf-8")
+    listening = {"serving/accepting.py": {"socket"}, "serving/server.py": {"socket"}, "serving/login.py": {"http"}}
+    assert found == {"files/locks.py": {"socket"}, "hugging_face/hub.py": {"huggingface_hub"}} | listening
+    assert "http.cookies" in (package / "serving" / "login.py").read_text(encoding="utf-8")
+    for name in ("files/locks.py", "serving/accepting.py", "serving/server.py"):
+        text = (package / name).read_text(encoding="utf-8")
+        assert "create_connection" not in text and ".connect(" not in text and "connect_ex" not in text, name

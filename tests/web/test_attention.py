@@ -95,12 +95,12 @@ def test_the_strip_is_walked_with_the_keys_and_told(page: Page) -> None:
     page.tab.mouse.move(1, 1)
     panel.get_by_role("heading", name="“it” looks at").wait_for()
     page.tab.reload()
-    assert page.settled().get_by_role("heading", name="“it” looks at").is_visible()
+    page.settled().get_by_role("heading", name="“it” looks at").wait_for()
     page.tab.locator(".head-cell[tabindex='0']").focus()
     page.tab.keyboard.press("ArrowDown")
     page.tab.keyboard.press("ArrowRight")
     page.tab.keyboard.press("Enter")
-    assert page.settled().get_by_role("heading", name="Layer 6, head 7").is_visible()
+    page.settled().get_by_role("heading", name="Layer 6, head 7").wait_for()
 
 
 SHOWN: list[tuple[dict[str, Any], dict[str, Any]]] = [

@@ -67,7 +67,7 @@ def test_a_run_is_watched_while_it_trains(page: Page, training: tuple[Path, Any]
     assert process.wait(120) == 0
     row.get_by_text("finished").wait_for()
     assert last(page) == 250
-    assert page.said == "watched: finished"
+    wait_until(lambda: page.said == "watched: finished", 10)
 
     loss = entries(out, "evaluation")[-1]["masked_lm.loss"]
     chart = page.tab.locator(".curve").filter(has_text="masked_lm.loss")

@@ -132,7 +132,7 @@ def _serve_here(folders: list[str], settings: Settings) -> None:
 COMMAND = common.Command(
     serve,
     help="Serve models over HTTP, with a page.",
-    order=150,
+    order=155,
     examples=[
         "keel serve --demo",
         "keel serve my-classifier",
