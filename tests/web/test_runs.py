@@ -24,7 +24,7 @@ def training(
     out = finished_run.parent / "watched"
     command = [*keel_command, "pretrain", "bert-tiny", "--corpus", str(corpus_path), *tiny_options, "--out", str(out)]
     process = subprocess.Popen(
-        [*command, "--set", "training.steps=250"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, "--set", "training.steps=1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     yield out, process
     process.kill()
@@ -66,7 +66,7 @@ def test_a_run_is_watched_while_it_trains(page: Page, training: tuple[Path, Any]
     process.send_signal(signal.SIGCONT)
     assert process.wait(120) == 0
     row.get_by_text("finished").wait_for()
-    assert last(page) == 250
+    assert last(page) == 1000
     wait_until(lambda: page.said == "watched: finished", 10)
 
     loss = entries(out, "evaluation")[-1]["masked_lm.loss"]
