@@ -17,6 +17,8 @@ def test_the_page_lists_the_kinds_that_open() -> None:
     told = {model_type: (kind, set(heads.strip().split(", ")) - {""}) for model_type, kind, _, heads in rows}
     known = {}
     for model_type, backbone in kinds_that_open().items():
+        if not backbone.__module__.startswith("keel."):  # a plug-in of another test
+            continue
         kind = str(backbone.Config.model_fields["kind"].default)
         there = kind in PUBLISHED and kind != "word2vec"
         known[model_type if there else OWN_PREFIX + model_type] = kind, set(family_of(backbone).heads)
