@@ -184,6 +184,18 @@ def pretrain(corpus_path: Path, tiny_options: list[str]) -> list[str]:
     return ["pretrain", "bert-tiny", "--corpus", str(corpus_path), *tiny_options, *short]
 
 
+@pytest.fixture(scope="module")
+def word_corpus(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of whole words, with its tokenizer `words` beside it; each module has its own, and writes there."""
+    from keel.stages.corpus import build
+    from keel.stages.tokenizer import train
+
+    folder = tmp_path_factory.mktemp("words")
+    train([str(text_file)], str(folder / "words"), kind="words", min_frequency=3, lowercase=False)
+    build([str(text_file)], str(folder / "words"), str(folder / "corpus"), workers=1, held_out=0.1)
+    return folder / "corpus"
+
+
 @pytest.fixture(scope="session")
 def finished_run(keel: Command, pretrain: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That run, undisturbed. Look, but copy before you touch."""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from keel import catalog
 from keel.testing.contracts import NoFakeDevice, device_outcomes
 from keel.testing.small import fitting
-
-# Backbones whose layers one of the others has; `make faults` tries them too.
-ALIKE = {"albert", "distilbert", "electra", "fasttext", "gpt", "mpnet", "rnn", "roberta", "xlm_roberta"}
-TRIED = [n for n in catalog.names("backbones") if n not in ALIKE or os.environ.get("KEEL_FAULTS") == "all"]
 
 
 def outcomes(*only: str) -> dict[str, str]:
@@ -22,7 +16,7 @@ def outcomes(*only: str) -> dict[str, str]:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("backbone", TRIED)
+@pytest.mark.parametrize("backbone", catalog.names("backbones"))
 def test_nothing_is_tied_to_the_cpu(backbone: str) -> None:
     """Forward, backward and predictions with each objective, with all of them, with each task, and the loop's step."""
     found = outcomes(backbone)

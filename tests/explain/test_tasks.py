@@ -126,17 +126,6 @@ def test_the_similarity_of_a_pair_rests_on_what_the_definition_says(minilm: Mode
 
 
 @pytest.fixture(scope="module")
-def word_corpus(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from keel.stages.corpus import build
-    from keel.stages.tokenizer import train
-
-    folder = tmp_path_factory.mktemp("words")
-    train([str(text_file)], str(folder / "words"), kind="words", min_frequency=3, lowercase=False)
-    build([str(text_file)], str(folder / "words"), str(folder / "corpus"), workers=1, held_out=0.1)
-    return folder / "corpus"
-
-
-@pytest.fixture(scope="module")
 def elmo_tagger(word_corpus: Path, labelled: Callable[[str, int, int], Path]) -> Model:
     from keel.stages.finetune import finetune
     from keel.stages.pretrain import pretrain

@@ -43,17 +43,6 @@ BILSTM = [
 
 
 @pytest.fixture(scope="module")
-def word_corpus(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from keel.stages.corpus import build
-    from keel.stages.tokenizer import train
-
-    folder = tmp_path_factory.mktemp("lineage")
-    train([str(text_file)], str(folder / "words"), kind="words", min_frequency=3, lowercase=False)
-    build([str(text_file)], str(folder / "words"), str(folder / "corpus"), workers=1, held_out=0.1)
-    return folder / "corpus"
-
-
-@pytest.fixture(scope="module")
 def elmo(word_corpus: Path) -> Path:
     out = word_corpus.parent / "elmo"
     changes = [*SMALL_ELMO, "training.steps=120", "training.learning_rate=1e-2"]

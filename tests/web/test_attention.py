@@ -250,7 +250,7 @@ def test_512_tokens_are_drawn_in_a_second_and_redrawn_in_50_ms(open_page: Any, e
         f"512 tokens: drawn {drawn:.0f} ms after the answer; "
         f"{len(taken)} redraws: median {median:.0f}, 95 % {most:.0f} ms"
     )
-    assert drawn < DRAWN and median < REDRAWN and most < 2 * REDRAWN
+    assert drawn < DRAWN and most < REDRAWN
 
 
 def test_lines_stay_in_the_strip_and_follow_it_when_it_scrolls(page: Page) -> None:

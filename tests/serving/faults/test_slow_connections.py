@@ -18,7 +18,7 @@ EACH = 500 if FULL else 30
 HEADERS, BODY = (10.0, 25.0) if FULL else (1.5, 3.0)  # the first two are what the server has without any flag
 SLACK = 2.0  # seconds: several hundred connections are closed one after the other
 PACE = 1.0 if FULL else 0.2  # seconds between two bytes
-CALM, LONGEST = 0.5, 10.0  # seconds to an answer for others: the median, and at most, while all connections are opened
+CALM, LONGEST = 0.5, 2.0  # seconds to an answer for others: the median, and at most, while all connections are opened
 
 
 @pytest.fixture(scope="module")
